@@ -1,0 +1,45 @@
+"""The reference: run the definition itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinyadept.ops.table import Op
+from tinyadept.tensor import Buffer, Tensor
+from tinyadept.view import Shape
+
+
+class Reference:
+    """NumPy in this process. A buffer's data is an ndarray of dense memory."""
+
+    name = "numpy"
+
+    def __repr__(self) -> str:
+        return "<backend numpy>"
+
+    def upload(self, array: np.ndarray) -> Buffer:
+        """Take over a dense ndarray."""
+        return Buffer(array)
+
+    def download(self, x: Tensor) -> np.ndarray:
+        """The tensor's memory, read through its view: no copy."""
+        data, view = x.buffer.data, x.view
+        if data.shape == view.shape and view.is_contiguous and not view.offset:
+            return data
+        size = data.itemsize
+        return np.ndarray(view.shape, data.dtype, data, view.offset * size, [s * size for s in view.strides])
+
+    def run(self, op: Op, inputs: tuple, shape: Shape, dtype: np.dtype, params: dict, into: Tensor | None = None) -> Any:
+        """Run an op on arrays; into fresh memory, or over `into`."""
+        with np.errstate(all="ignore"):
+            out = op.forward(*[self.download(x) for x in inputs], **params)
+        if into is not None:
+            self.download(into)[...] = out
+            return None
+        if type(out) is not np.ndarray or out.dtype != dtype or not out.flags.c_contiguous:
+            out = np.array(out, dtype, order="C")
+        if out.shape != shape:
+            raise AssertionError(f"{op.name}: its forward made shape {out.shape}, its family says {shape}")
+        return Buffer(out)

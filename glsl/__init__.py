@@ -1,0 +1,1 @@
+"""Shader templates: one a family, and the headers that they share."""

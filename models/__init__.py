@@ -1,0 +1,1 @@
+"""Models: one file each, shapes in the comments."""

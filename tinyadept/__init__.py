@@ -1,0 +1,14 @@
+"""tinyadept: a tensor engine small enough to read in an afternoon, defined by NumPy and run on any Vulkan GPU."""
+
+from pathlib import Path
+
+if not (Path(__file__).parent / "backends").exists():  # run from a checkout, where backends/ and models/ lie beside this
+    __path__.append(str(Path(__file__).parent.parent))
+
+from . import operators
+from .dtypes import bool_, float32, float64, int32, int64, uint8
+from .errors import DeviceError, OutOfMemory, Unsupported
+from .tape import detect_anomaly, enable_grad, grad, is_grad_enabled, no_grad, set_grad_enabled
+from .tensor import Tensor, from_dlpack, from_numpy, tensor
+
+__version__ = "0.1.0"

@@ -1,0 +1,21 @@
+"""The table of operations, one module a family; `define` adds a row."""
+
+from . import create, elementwise, index, matmul, move, norm, random, reduce, window
+from .table import Family, Move, Op, define, registry
+
+__all__ = [
+    "Family",
+    "Move",
+    "Op",
+    "create",
+    "define",
+    "elementwise",
+    "index",
+    "matmul",
+    "move",
+    "norm",
+    "random",
+    "reduce",
+    "registry",
+    "window",
+]
