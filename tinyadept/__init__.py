@@ -5,9 +5,14 @@ from pathlib import Path
 if not (Path(__file__).parent / "backends").exists():  # run from a checkout, where backends/ and models/ lie beside this
     __path__.append(str(Path(__file__).parent.parent))
 
-from . import operators
+from . import operators, random
+from . import functional as functional
+from .creation import arange, eye, full, full_like, linspace, ones, ones_like, zeros, zeros_like
 from .dtypes import bool_, float32, float64, int32, int64, uint8
 from .errors import DeviceError, OutOfMemory, Unsupported
+from .functional import cat, einsum, stack, where
+from .gradcheck import gradcheck
+from .random import manual_seed, rand, randint, randn, randperm
 from .tape import detect_anomaly, enable_grad, grad, is_grad_enabled, no_grad, set_grad_enabled
 from .tensor import Tensor, from_dlpack, from_numpy, tensor
 

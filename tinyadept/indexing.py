@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -96,8 +97,6 @@ def gathered_axis(x: Tensor, axes: list[int], indices: list[Tensor]) -> tuple[Te
     Returns the rearranged tensor, the index, the axis, and the order of axes that was applied.
     """
     order = tuple(range(x.ndim))
-    if len(axes) == 1:
-        return x, indices[0], axes[0], order
     at = axes[0]
     if axes != list(range(at, at + len(axes))):  # indexed axes that are apart go to the front
         order = tuple(axes) + tuple(a for a in order if a not in axes)
@@ -107,8 +106,7 @@ def gathered_axis(x: Tensor, axes: list[int], indices: list[Tensor]) -> tuple[Te
         index = rows.in_range(index, size=x.shape[at + position])
         flat = index if flat is None else flat * x.shape[at + position] + index
     assert flat is not None
-    merged = x.reshape(*x.shape[:at], -1 if x.numel() else int(np.prod(x.shape[at : at + len(axes)])),
-                       *x.shape[at + len(axes) :])  # fmt: skip
+    merged = x.reshape(*x.shape[:at], prod(x.shape[at : at + len(axes)]), *x.shape[at + len(axes) :])
     return merged, flat, at, order
 
 

@@ -117,15 +117,13 @@ class Outline:
         return len(self.shape)
 
 
-ENGINE = {f"tinyadept.{name}" for name in ("tape", "tensor", "operators", "functional")}
+ENGINE = tuple(f"tinyadept.{name}" for name in ("ops", "functional", "operators", "indexing", "tape", "tensor"))
 
 
 def caller() -> tuple[Any, int]:
     """Code object and instruction of the nearest frame outside the engine (cheap; `Step.line` reads it)."""
     frame = sys._getframe(2)
-    while (name := frame.f_globals.get("__name__", "")) in ENGINE or name.startswith("tinyadept.ops"):
-        if frame.f_back is None:
-            break
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(ENGINE):
         frame = frame.f_back
     return frame.f_code, frame.f_lasti
 

@@ -1,4 +1,4 @@
-"""Ops that read or write where integer tensors point, and sorting. Indices count from the end when negative."""
+"""Ops that read or write where integer tensors point, and sorting."""
 
 from __future__ import annotations
 
@@ -20,19 +20,25 @@ def index_tensor(op: Any, index: Any) -> Tensor:
     return index
 
 
-def wrapped(index: np.ndarray, size: int) -> np.ndarray:
-    """Non-negative indices.
+def checked(index: np.ndarray, size: int, lowest: int = 0) -> np.ndarray:
+    """Indices that lie inside an axis.
 
     Raises
     ------
     IndexError
-        If one lies outside the axis.
+        If one does not.
     """
     index = index.astype(np.int64)
-    wrong = (index < -size) | (index >= size)
+    wrong = (index < lowest) | (index >= size)
     if wrong.any():
         raise IndexError(f"index {index[wrong].flat[0]} is out of range for an axis of length {size}")
-    return np.where(index < 0, index + size, index)
+    return index
+
+
+def wrapped(index: np.ndarray, size: int) -> np.ndarray:
+    """Non-negative int32 indices from ones that may count from the end."""
+    index = checked(index, size, -size)
+    return np.where(index < 0, index + size, index).astype(np.int32)
 
 
 def infer_take(op: Any, inputs: tuple, params: dict) -> tuple:
@@ -119,7 +125,7 @@ sorting = Family("sort", infer_argsort)
 
 
 def np_take(x: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
-    return np.take(x.reshape(1) if x.ndim == 0 else x, wrapped(index, x.shape[axis] if x.ndim else 1), axis)
+    return np.take(x.reshape(1) if x.ndim == 0 else x, checked(index, x.shape[axis] if x.ndim else 1), axis)
 
 
 def np_put_add(values: np.ndarray, index: np.ndarray, axis: int, size: int) -> np.ndarray:
@@ -128,7 +134,7 @@ def np_put_add(values: np.ndarray, index: np.ndarray, axis: int, size: int) -> n
     rows = np.moveaxis(values.reshape(*before, index.size, *after), axis, 0)
     out = np.zeros((size, *before, *after), values.dtype)
     if rows.size:
-        flat = wrapped(index, size).ravel()
+        flat = checked(index, size).ravel()
         order = np.argsort(flat, kind="stable")
         starts = np.flatnonzero(np.diff(flat[order], prepend=-1))
         wide = np.float64 if values.dtype.kind == "f" else np.int64
@@ -138,7 +144,7 @@ def np_put_add(values: np.ndarray, index: np.ndarray, axis: int, size: int) -> n
 
 def np_put(base: np.ndarray, index: np.ndarray, values: np.ndarray, axis: int) -> np.ndarray:
     out = np.array(base)
-    flat = wrapped(index, base.shape[axis]).ravel()
+    flat = checked(index, base.shape[axis]).ravel()
     cells = values.reshape(*base.shape[:axis], index.size, *base.shape[axis + 1 :])
     out[(slice(None),) * axis + (flat,)] = cells
     return out
@@ -149,7 +155,7 @@ def cells_along(index: np.ndarray, axis: int, size: int) -> tuple:
     if index.ndim == 0:
         index = index.reshape(1)
     cells = list(np.ogrid[tuple(slice(n) for n in index.shape)])
-    cells[axis] = wrapped(index, size)
+    cells[axis] = checked(index, size)
     return tuple(cells)
 
 
@@ -228,6 +234,6 @@ put_along = define(
     None,
     lambda g, out, base, index, values, axis: take_along(g, index, axis=axis),
 )
-in_range = define(ranging, "in_range", lambda index, size: wrapped(index, size).astype(np.int32), None)
+in_range = define(ranging, "in_range", wrapped, None)
 nonzero = define(finding, "nonzero", lambda mask, count: np.argwhere(mask).astype(np.int32), None)
 argsort = define(sorting, "argsort", np_argsort, None)

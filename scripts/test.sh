@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Set up .venv if need be, then run every check; with arguments, pytest alone: ./scripts/test.sh [arguments of pytest]
+
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+install dev
+
+export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 # the processes of pytest-xdist share the cores already
+if (($#)); then exec .venv/bin/python -m pytest "$@"; fi
+.venv/bin/python -m ruff check
+.venv/bin/python -m ruff format --check
+.venv/bin/python -m pyright --pythonpath .venv/bin/python
+exec .venv/bin/python -m pytest --numprocesses auto --maxprocesses 8

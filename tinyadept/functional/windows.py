@@ -1,0 +1,290 @@
+"""Convolution and pooling in one, two and three dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..ops import window
+from ..ops.matmul import matmul
+from ..tensor import Tensor
+
+Size = int | tuple[int, ...]
+
+
+def spread(value: Any, rank: int, name: str, lowest: int = 1) -> tuple[int, ...]:
+    """One int for all axes, or one for each.
+
+    Raises
+    ------
+    ValueError
+        If there are too many or too few, or one is below `lowest`.
+    """
+    sizes = (value,) * rank if isinstance(value, (int, np.integer)) else tuple(value)
+    sizes = sizes * rank if len(sizes) == 1 else sizes
+    if len(sizes) != rank or any(n < lowest for n in sizes):
+        raise ValueError(f"{name}: expected one int or {rank}, each at least {lowest}, got {value}")
+    return tuple(int(n) for n in sizes)
+
+
+def batched(name: str, x: Tensor, rank: int, run: Callable[[Tensor], Tensor]) -> Tensor:
+    """Run on (N, C, …), or on (C, …) as a batch of one."""
+    if x.ndim == rank + 2:
+        return run(x)
+    if x.ndim != rank + 1:
+        raise ValueError(f"{name} takes {rank + 1} or {rank + 2} axes, (C, …) or (N, C, …), got shape {x.shape}")
+    return run(x.unsqueeze(0)).squeeze(0)
+
+
+def convolve(
+    rank: int, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int
+) -> Tensor:
+    name = f"conv{rank}d"
+    if weight.ndim != rank + 2:
+        raise ValueError(f"{name} takes a weight of {rank + 2} axes, (O, C/groups, …), got shape {weight.shape}")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"{name}: a bias of shape {bias.shape} for {weight.shape[0]} channels")
+    stride, dilation = spread(stride, rank, name), spread(dilation, rank, name)
+    if padding == "same":
+        if any(s != 1 for s in stride):
+            raise ValueError(f"{name}: padding 'same' keeps the size only with stride 1, got {stride}")
+        total = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
+        pairs = tuple((t // 2, t - t // 2) for t in total)
+    elif isinstance(padding, str) and padding != "valid":
+        raise ValueError(f"{name}: padding must be ints, 'same' or 'valid', got {padding!r}")
+    else:
+        pairs = tuple((p, p) for p in spread(0 if padding == "valid" else padding, rank, name, 0))
+
+    def run(x: Tensor) -> Tensor:
+        y = window.conv(x, weight, stride=stride, padding=pairs, dilation=dilation, groups=groups)
+        return y if bias is None else y + bias.reshape(-1, *(1,) * rank)
+
+    return batched(name, x, rank, run)
+
+
+def conv1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size | str = 0,
+    dilation: Size = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Cross-correlation: (N, C, L) with (O, C/groups, K) gives (N, O, L')."""
+    return convolve(1, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size | str = 0,
+    dilation: Size = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Cross-correlation: (N, C, H, W) with (O, C/groups, KH, KW) gives (N, O, H', W').
+
+    Parameters
+    ----------
+    input, weight : Tensor
+    bias : Tensor, optional
+        (O,), added to every position.
+    stride, dilation : int or pair of int
+        Cells between windows, and between the cells of one window.
+    padding : int, pair of int, "same" or "valid"
+        Zeros before and after each axis. "same" keeps the size, with the odd cell after.
+    groups : int
+        Channels fall into so many groups that see only each other.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit each other, the groups, or a single window.
+    """
+    return convolve(2, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size | str = 0,
+    dilation: Size = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Cross-correlation: (N, C, D, H, W) with (O, C/groups, KD, KH, KW) gives (N, O, D', H', W')."""
+    return convolve(3, input, weight, bias, stride, padding, dilation, groups)
+
+
+def pooled_length(n: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
+    """Window positions along an axis; ceil_mode keeps a last window that starts inside the axis or its left padding."""
+    room = n + 2 * padding - dilation * (kernel - 1) - 1
+    count = (room + (stride - 1 if ceil_mode else 0)) // stride + 1
+    if ceil_mode and (count - 1) * stride >= n + padding:
+        count -= 1
+    if count < 1 or room < 0 and not ceil_mode:
+        raise ValueError(f"a pooling window of {kernel} cells does not fit an axis of {n} padded by {padding}")
+    return count
+
+
+def pool_geometry(
+    name: str, rank: int, x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+) -> dict[str, tuple]:
+    kernel = spread(kernel, rank, name)
+    stride = kernel if stride is None or stride == () or stride == [] else spread(stride, rank, name)
+    padding, dilation = spread(padding, rank, name, 0), spread(dilation, rank, name)
+    if any(2 * p > k for p, k in zip(padding, kernel, strict=True)):
+        raise ValueError(f"{name}: padding {padding} exceeds half of the window {kernel}")
+    if any(n == 0 for n in x.shape[1:]):
+        raise ValueError(f"{name}: an input of shape {x.shape} has nothing to pool")
+    out = tuple(
+        pooled_length(n, k, s, p, d, ceil_mode)
+        for n, k, s, p, d in zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
+    )
+    return {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation, "out": out}
+
+
+def max_pool(
+    rank: int, x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, return_indices: bool
+) -> Any:
+    name, found = f"max_pool{rank}d", []
+
+    def run(x: Tensor) -> Tensor:
+        index = window.pool_index(x, **pool_geometry(name, rank, x, kernel, stride, padding, dilation, ceil_mode))
+        found.append(index)
+        return window.pool_take(x, index)
+
+    values = batched(name, x, rank, run)
+    return (values, found[0].reshape(*values.shape)) if return_indices else values
+
+
+def max_pool1d(
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    dilation: Size = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """The largest element of each window: (N, C, L) gives (N, C, L'). See `max_pool2d`."""
+    return max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+def max_pool2d(
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    dilation: Size = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """The largest element of each window: (N, C, H, W) gives (N, C, H', W').
+
+    The first of equals wins, NaN wins over all, padding never. With `return_indices` also the int32 positions in the
+    flattened plane. The stride is the window's size by default.
+
+    Raises
+    ------
+    ValueError
+        If a window does not fit, or the padding exceeds half of it.
+    """
+    return max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+def avg_pool(
+    rank: int, x: Tensor, kernel: Any, stride: Any, padding: Any, ceil_mode: bool, include_pad: bool, divisor: int | None
+) -> Tensor:
+    name = f"avg_pool{rank}d"
+    if divisor == 0:
+        raise ValueError(f"{name}: divisor_override must not be zero")
+
+    def run(x: Tensor) -> Tensor:
+        geometry = pool_geometry(name, rank, x, kernel, stride, padding, 1, ceil_mode)
+        del geometry["dilation"]
+        return window.avg_pool(x, divisor=divisor or ("padded" if include_pad else "inside"), **geometry)
+
+    return batched(name, x, rank, run)
+
+
+def avg_pool1d(
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """The mean of each window: (N, C, L) gives (N, C, L'). See `avg_pool2d`."""
+    return avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
+
+
+def avg_pool2d(
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """The mean of each window: (N, C, H, W) gives (N, C, H', W').
+
+    Sums are divided by the cells of a window that lie in the input or its padding, without the padding if
+    `count_include_pad` is false, or by `divisor_override`.
+
+    Raises
+    ------
+    ValueError
+        If a window does not fit, or the padding exceeds half of it.
+    """
+    return avg_pool(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+def adaptive_avg_pool(rank: int, x: Tensor, output_size: Any) -> Tensor:
+    """Means over windows that tile the input as evenly as they can: from ⌊i·n/m⌋ to ⌈(i+1)·n/m⌉.
+
+    A mean over a box is a mean along each axis in turn, so uneven windows are small matrix products.
+    """
+    name = f"adaptive_avg_pool{rank}d"
+    sizes = (output_size,) * rank if isinstance(output_size, int) or output_size is None else tuple(output_size)
+    if len(sizes) != rank or any(m is not None and m < 0 for m in sizes):
+        raise ValueError(f"{name}: expected an output size of {rank} non-negative ints or None, got {output_size}")
+
+    def run(x: Tensor) -> Tensor:
+        out = tuple(n if m is None else m for n, m in zip(x.shape[2:], sizes, strict=True))
+        if any(n == 0 for n in x.shape[1:]):
+            raise ValueError(f"{name}: an input of shape {x.shape} has nothing to pool")
+        if all(m and n % m == 0 for n, m in zip(x.shape[2:], out, strict=True)):
+            return avg_pool(rank, x, tuple(n // m for n, m in zip(x.shape[2:], out, strict=True)), None, 0, False, True, None)
+        for axis, m in enumerate(out, 2):
+            weights = Tensor(averaging(x.shape[axis], m), x.dtype, x.backend)  # (n, m)
+            x = matmul(x.transpose(axis, -1), weights).transpose(axis, -1)
+        return x
+
+    return batched(name, x, rank, run)
+
+
+def averaging(n: int, m: int) -> np.ndarray:
+    """The (n, m) matrix whose column i averages the cells of window i."""
+    matrix = np.zeros((n, m))
+    for i in range(m):
+        start, end = i * n // m, -(-(i + 1) * n // m)
+        matrix[start:end, i] = 1 / (end - start)
+    return matrix
+
+
+def adaptive_avg_pool1d(input: Tensor, output_size: Any) -> Tensor:
+    """(N, C, L) averaged to (N, C, output_size)."""
+    return adaptive_avg_pool(1, input, output_size)
+
+
+def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor:
+    """(N, C, H, W) averaged to (N, C, *output_size); None keeps an axis."""
+    return adaptive_avg_pool(2, input, output_size)
