@@ -72,16 +72,17 @@ def split_key(x: Tensor, key: list) -> tuple[tuple, list[int], list[Tensor]]:
             new += not isinstance(entry, int)
             old += entry is not None
             continue
-        columns = [entry]
+        columns, along = [entry], slice(None)
         if entry.dtype == dtypes.bool_:
             if entry.shape != x.shape[old : old + entry.ndim]:
                 raise IndexError(f"a mask of shape {entry.shape} does not fit axes {x.shape[old : old + entry.ndim]}")
-            columns = list(mask_columns(entry))
+            columns = list(mask_columns(entry if entry.shape else entry.reshape(1)))
+            along = slice(None) if entry.shape else None  # a 0-d mask makes an axis of its own
         for column in columns:
-            basic.append(slice(None))
+            basic.append(along)
             axes.append(new)
             indices.append(column)
-            new, old = new + 1, old + 1
+            new, old = new + 1, old + (along is not None)
     return tuple(basic), axes, indices
 
 

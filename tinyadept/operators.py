@@ -34,11 +34,13 @@ def unary(op: Callable) -> Callable[[Any], Tensor]:
     return method
 
 
-def binary(op: Callable, swapped: bool = False) -> Callable[[Any, Any], Any]:
+def binary(function: Callable, swapped: bool = False) -> Callable[[Any, Any], Any]:
+    op = function.op  # type: ignore[attr-defined]
+
     def method(self: Tensor, other: Operand) -> Tensor:
         if not isinstance(other, OPERANDS):
             return NotImplemented
-        return op(other, self) if swapped else op(self, other)
+        return table.apply(op, (other, self) if swapped else (self, other), {})
 
     return method
 
@@ -181,7 +183,6 @@ class Operators(Conversions):
     floor = unary(elementwise.floor)
     ceil = unary(elementwise.ceil)
     trunc = unary(elementwise.trunc)
-    round = unary(elementwise.round)
     exp = unary(elementwise.exp)
     expm1 = unary(elementwise.expm1)
     log = unary(elementwise.log)
@@ -220,6 +221,12 @@ class Operators(Conversions):
             raise ValueError(f"div: rounding_mode must be None, 'floor' or 'trunc', got {rounding_mode!r}")
         return elementwise.div(self, other)
 
+    def round(self: Any, decimals: int = 0) -> Tensor:
+        """To the nearest multiple of 10 to the power -decimals; ties go to the even one."""
+        if decimals > 0:
+            return elementwise.round(self * 10**decimals) / 10**decimals
+        return elementwise.round(self / 10**-decimals) * 10**-decimals if decimals else elementwise.round(self)
+
     def pow(self: Any, exponent: Operand) -> Tensor:
         return elementwise.pow(self, exponent)
 
@@ -250,6 +257,9 @@ class Operators(Conversions):
         return elementwise.where(condition, self, other)
 
     def masked_fill(self: Any, mask: Tensor, value: Operand) -> Tensor:
+        """A copy with one number wherever the mask holds."""
+        if np.shape(value):
+            raise ValueError(f"masked_fill takes one number, got a value of shape {np.shape(value)}: where() takes tensors")
         return elementwise.where(mask, value, self).to(self.dtype)
 
     # --- in place: the history continues from the write ---
@@ -371,7 +381,7 @@ class Operators(Conversions):
 
     def squeeze(self: Any, dim: Axes = None) -> Tensor:
         """Remove axes of length 1: all of them, or those named that have it."""
-        axes = normal_axes(dim, self.ndim) if dim is not None else range(self.ndim)
+        axes = range(self.ndim) if dim is None else () if dim == () else normal_axes(dim, self.ndim)
         return self.reshape(*(n for a, n in enumerate(self.shape) if a not in axes or n != 1))
 
     def unsqueeze(self: Any, dim: int) -> Tensor:
@@ -425,6 +435,8 @@ class Operators(Conversions):
         """Shift along axes; what leaves at one end enters at the other. Without axes the flattened tensor rolls."""
         if dims is None:
             return self.flatten().roll(shifts, 0).reshape(*self.shape)
+        if not self.shape:
+            raise IndexError("roll: a 0-d tensor has no axes")
         shifts = [shifts] if isinstance(shifts, int) else list(shifts)
         dims = [dims] if isinstance(dims, int) else list(dims)
         if len(shifts) != len(dims):
@@ -432,7 +444,7 @@ class Operators(Conversions):
         x = self
         for shift, dim in zip(shifts, dims, strict=True):
             axis = normal_axis(dim, x.ndim)
-            n = x.shape[axis] if x.shape else 0
+            n = x.shape[axis]
             if n and shift % n:
                 cut = n - shift % n
                 x = move.cat(x.narrow(axis, cut, n - cut), x.narrow(axis, 0, cut), axis=axis)
@@ -456,7 +468,7 @@ class Operators(Conversions):
     def unfold(self: Any, dimension: int, size: int, step: int) -> Tensor:
         """Windows along an axis, as a new last axis; a view, and windows may overlap."""
         if not self.shape:
-            self = self.reshape(1)
+            return self.reshape(1).unfold(dimension, size, step).select(0, 0)
         return move.windows(self, axis=normal_axis(dimension, self.ndim), size=size, step=step)
 
     def diagonal(self: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
@@ -467,11 +479,11 @@ class Operators(Conversions):
 
     def tril(self: Any, diagonal: int = 0) -> Tensor:
         """Zeros above a diagonal of the last two axes."""
-        return elementwise.where(below(self, diagonal), self, 0)
+        return elementwise.where(below(self, diagonal), self, False)
 
     def triu(self: Any, diagonal: int = 0) -> Tensor:
         """Zeros below a diagonal of the last two axes."""
-        return elementwise.where(below(self, diagonal - 1), 0, self)
+        return elementwise.where(below(self, diagonal - 1), False, self)
 
     def sum_to(self: Any, shape: tuple) -> Tensor:
         """Fold broadcast axes back: the gradient of expand."""
@@ -481,7 +493,7 @@ class Operators(Conversions):
 
     def sum(self: Any, dim: Axes = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
         x = self if dtype is None else self.to(dtype)
-        return dropped(reduce.sum(x, axes=dim), dim, keepdim)
+        return dropped(reduce.sum(x, axes=dim), dim, keepdim).to(dtype=dtype)
 
     def mean(self: Any, dim: Axes = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
         x = self if dtype is None else self.to(dtype)
@@ -489,7 +501,7 @@ class Operators(Conversions):
 
     def prod(self: Any, dim: int | None = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
         x = self if dtype is None else self.to(dtype)
-        return dropped(reduce.prod(x, axes=dim), dim, keepdim)
+        return dropped(reduce.prod(x, axes=dim), dim, keepdim).to(dtype=dtype)
 
     def amax(self: Any, dim: Axes = None, keepdim: bool = False) -> Tensor:
         """Largest elements; ties share the gradient evenly."""
@@ -533,6 +545,8 @@ class Operators(Conversions):
             return dropped(reduce.norm(self, axes=dim), dim, keepdim)
         if not self.is_floating_point:
             raise TypeError(f"norm takes floating-point tensors, got {self.dtype.name}")
+        if isinstance(p, str):
+            raise ValueError(f"norm: p is a number or 'fro', got {p!r}")
         size = elementwise.abs(self)
         if p == float("inf"):
             return size.amax(dim, keepdim)
@@ -549,14 +563,14 @@ class Operators(Conversions):
     def logsumexp(self: Any, dim: Axes, keepdim: bool = False) -> Tensor:
         return dropped(reduce.logsumexp(self, axes=dim), dim, keepdim)
 
-    def cumsum(self: Any, dim: int) -> Tensor:
-        return reduce.cumsum(self, axis=dim)
+    def cumsum(self: Any, dim: int, dtype: Any = None) -> Tensor:
+        return reduce.cumsum(self.to(dtype=dtype), axis=dim).to(dtype=dtype)
 
-    def softmax(self: Any, dim: int = -1) -> Tensor:
-        return norm.softmax(self, axis=dim)
+    def softmax(self: Any, dim: int = -1, dtype: Any = None) -> Tensor:
+        return norm.softmax(self.to(dtype=dtype), axis=dim)
 
-    def log_softmax(self: Any, dim: int = -1) -> Tensor:
-        return norm.log_softmax(self, axis=dim)
+    def log_softmax(self: Any, dim: int = -1, dtype: Any = None) -> Tensor:
+        return norm.log_softmax(self.to(dtype=dtype), axis=dim)
 
     # --- indexing by tensors, sorting ---
 
@@ -566,7 +580,7 @@ class Operators(Conversions):
     def take_along_dim(self: Any, indices: Tensor, dim: int | None = None) -> Tensor:
         """As gather, with the other axes broadcast; without an axis both are flattened."""
         if dim is None:
-            return gathered(self.flatten(), 0, indices.flatten())
+            return self.flatten().take_along_dim(indices.flatten(), 0)
         if indices.ndim != self.ndim:
             raise ValueError(f"take_along_dim: indices {indices.shape} and input {self.shape} need equally many axes")
         axis = normal_axis(dim, self.ndim)
@@ -574,7 +588,8 @@ class Operators(Conversions):
         wide_x, wide_i = shape.copy(), shape.copy()
         wide_x.insert(axis, self.shape[axis])
         wide_i.insert(axis, indices.shape[axis])
-        return index.take_along(self.expand(*wide_x), indices.expand(*wide_i), axis=axis)
+        inside = index.in_range(indices.expand(*wide_i), size=self.shape[axis] if self.shape else 1)
+        return index.take_along(self.expand(*wide_x), inside, axis=axis)
 
     def scatter(self: Any, dim: int, index: Tensor, src: Operand) -> Tensor:
         """A copy with src written where the index points; of duplicates the last wins."""
@@ -592,8 +607,13 @@ class Operators(Conversions):
         shape = table.broadcast("masked_select", self.shape, mask.shape)
         return indexing.get(self.expand(*shape), mask.expand(*shape))
 
-    def nonzero(self: Any) -> Tensor:
-        """Coordinates of the elements that are not zero, int32 (count, axes). The number of them is read back."""
+    def nonzero(self: Any, as_tuple: bool = False) -> Any:
+        """Coordinates of the elements that are not zero, int32 (count, axes), or a vector for each axis.
+
+        The number of them is read back.
+        """
+        if as_tuple:
+            return (self if self.shape else self.reshape(1)).nonzero().unbind(1)
         mask = self != 0
         return index.nonzero(mask, count=int(mask.sum().item()))
 
@@ -728,6 +748,8 @@ def scattered(x: Tensor, dim: int, where: Tensor, src: Operand) -> Tensor:
 
 def scatter_sum(x: Tensor, dim: int, where: Tensor, src: Tensor) -> Tensor:
     axis = normal_axis(dim, x.ndim)
+    if src.dtype != x.dtype:
+        raise TypeError(f"scatter_add: src is {src.dtype.name}, the tensor added to {x.dtype.name}: convert one with .to()")
     return x + index.put_along_add(fitted(src, where), where, axis=axis, shape=x.shape)
 
 

@@ -40,8 +40,9 @@ class Step:
         Its keyword arguments.
     parents : tuple
         For each input the step that made it, the leaf itself, or None where no gradient flows.
-    inputs : tuple
-        Each input as far as the rules need it: a Tensor, an Outline (shape and dtype only), or None.
+    inputs : list or None
+        Each input as far as the rules need it: a Tensor, an Outline (shape and dtype only), or None; None when no
+        rule needs any.
     """
 
     __slots__ = ("__weakref__", "hooks", "inputs", "op", "out", "params", "parents", "shapes", "tick", "versions", "where")
@@ -70,7 +71,7 @@ class Step:
 
     def release(self) -> None:
         """Forget the saved values; a second walk through this step says what to do."""
-        self.inputs = self.out = None
+        self.inputs = self.out = self.parents = None
 
     def arguments(self) -> tuple[Tensor | None, tuple]:
         """The result and the inputs for the rules, checked against in-place writes.
@@ -80,22 +81,26 @@ class Step:
         RuntimeError
             If the values were freed by an earlier backward, or overwritten since the step was recorded.
         """
-        if self.inputs is None:
+        if self.parents is None:
             raise RuntimeError(
                 f"the values saved by {self.op.name} were freed by an earlier backward: "
                 "pass retain_graph=True to that one to walk the same graph twice"
             )
-        for position, (x, version) in enumerate(zip(self.inputs, self.versions, strict=True)):
-            if version is not None and x.buffer.version != version:
-                raise RuntimeError(self.overwritten(f"input {position}", x.shape, x.buffer.version, version))
+        inputs = self.inputs
+        if inputs is None:
+            inputs = (None,) * len(self.parents)
+        else:
+            for position, (x, version) in enumerate(zip(inputs, self.versions)):
+                if version is not None and x.buffer.version != version:
+                    raise RuntimeError(self.overwritten(f"input {position}", x.shape, x.buffer.version, version))
         if self.out is None:
-            return None, self.inputs
+            return None, inputs
         buffer, view, dtype, backend, version = self.out
         if buffer.version != version:
             raise RuntimeError(self.overwritten("the result", view.shape, buffer.version, version))
         out = wrap(buffer, view, dtype, backend)
         out.step, out.requires_grad = self, True
-        return out, self.inputs
+        return out, inputs
 
     def overwritten(self, what: str, shape: tuple, now: int, then: int) -> str:
         return (
@@ -130,19 +135,15 @@ def caller() -> tuple[Any, int]:
 
 def record(op: Any, out: Tensor, inputs: tuple, params: dict) -> Tensor:
     """Write `op` on the tape as what made `out`, if some gradient can flow through it."""
-    keep = op.plan(tuple([x.requires_grad for x in inputs]))
-    if keep is None:
+    plan = op.plan(tuple([x.requires_grad for x in inputs]))
+    if plan is None:
         return out
-    keep_out, keep_inputs = keep
-    parents, saved, versions = [], [], []
-    for x, (flows, want) in zip(inputs, keep_inputs, strict=True):
-        parents.append((x.step or x) if flows else None)
-        if want == 2:
-            saved.append(x)
-            versions.append(x.buffer.version)
-        else:
-            saved.append(Outline(x) if want else None)
-            versions.append(None)
+    flows, levels, keep_out = plan
+    parents = [(x.step or x) if flow else None for x, flow in zip(inputs, flows)]
+    saved = versions = levels  # none of them, when no rule reads any
+    if levels is not None:
+        saved = [x if level == 2 else Outline(x) if level else None for x, level in zip(inputs, levels)]
+        versions = [x.buffer.version if level == 2 else None for x, level in zip(inputs, levels)]
     kept = (out.buffer, out.view, out.dtype, out.backend, out.buffer.version) if keep_out else None
     shapes = [x.view.shape for x in inputs]
     out.step = Step(next(ticks), op, params, parents, saved, shapes, versions, kept, caller())
@@ -244,9 +245,9 @@ def leading_to(outputs: Sequence[Tensor], wanted: Sequence[Tensor]) -> set:
         step = todo.pop()
         if step not in seen:
             seen.add(step)
-            todo.extend(p for p in step.parents if type(p) is Step)
+            todo.extend(p for p in step.parents or () if type(p) is Step)
     for step in sorted(seen, key=lambda step: step.tick):
-        if any(p in useful for p in step.parents if p is not None):
+        if any(p in useful for p in step.parents or () if p is not None):
             useful.add(step)
     return useful
 

@@ -21,6 +21,8 @@ def row_major(shape: Shape) -> Shape:
 
 def normal_axis(axis: int, rank: int) -> int:
     """Count a negative axis from the end; refuse one that does not exist."""
+    if isinstance(axis, bool):
+        raise TypeError(f"an axis is an int, got {axis}")
     bound = max(rank, 1)  # a 0-d tensor accepts the axes 0 and -1
     if not -bound <= axis < bound:
         raise IndexError(f"axis {axis} is out of range: expected {-bound} to {bound - 1} for {rank} dimensions")

@@ -146,7 +146,7 @@ def pool_geometry(
         pooled_length(n, k, s, p, d, ceil_mode)
         for n, k, s, p, d in zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
     )
-    return {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation, "out": out}
+    return {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation, "windows": out}
 
 
 def max_pool(

@@ -18,7 +18,7 @@ def infer(op: Any, inputs: tuple, params: dict) -> tuple:
     (x,) = operands(op, inputs)
     dtype = compute_dtype(op, [x])
     axes = params["axes"] = normal_axes(params["axes"], x.ndim)
-    if op.name in NEEDS_ELEMENTS and any(x.shape[a] == 0 for a in axes):
+    if op.name in NEEDS_ELEMENTS and 0 in [x.shape[a] for a in axes]:
         raise ValueError(f"{op.name} over axes {axes} of shape {x.shape}: there is nothing to choose from")
     shape = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
     return tuple(lifted(op, [x], dtype, x.backend)), shape, op.gives(dtype) if callable(op.gives) else op.gives or dtype

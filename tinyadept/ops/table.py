@@ -80,7 +80,17 @@ class Op:
     plans: dict = field(default_factory=dict, repr=False)
 
     def plan(self, needs: tuple[bool, ...]) -> tuple | None:
-        """What a step must keep when these inputs need gradients; None when no gradient flows."""
+        """What a step must keep when these inputs need gradients; None when no gradient flows.
+
+        Returns
+        -------
+        flows : list of bool
+            Through which inputs gradient flows.
+        levels : list of int or None
+            How much of each input the rules of those read; None when nothing of any.
+        keep_out : bool
+            Whether they read the result.
+        """
         if needs not in self.plans:
             self.plans[needs] = self.make_plan(needs)
         return self.plans[needs]
@@ -88,16 +98,13 @@ class Op:
     def make_plan(self, needs: tuple[bool, ...]) -> tuple | None:
         if self.variadic:
             flows = [need and self.vjps[0] is not None for need in needs]
-            return (False, [(flow, SHAPE) for flow in flows]) if any(flows) else None
+            return (flows, [SHAPE] * len(needs), False) if any(flows) else None
         flows = [need and rule is not None for need, rule in zip(needs, self.vjps, strict=True)]
         if not any(flows):
             return None
-        keep_out, keep = 0, [0] * len(needs)
-        for rule in (rule for rule, flow in zip(self.vjps, flows, strict=True) if flow):
-            reads = readings(rule, len(needs))
-            keep_out = max(keep_out, reads[0])
-            keep = [max(k, r) for k, r in zip(keep, reads[1:], strict=True)]
-        return keep_out > 0, list(zip(flows, keep, strict=True))
+        reads = [readings(rule, len(needs)) for rule, flow in zip(self.vjps, flows, strict=True) if flow]
+        keep_out, *levels = (max(level) for level in zip(*reads, strict=True))
+        return flows, levels if any(levels) else None, keep_out > 0
 
 
 def readings(rule: Callable, arity: int) -> list[int]:
@@ -175,10 +182,10 @@ def finish(op: Op, out: Tensor, inputs: tuple, params: dict) -> Tensor:
     if mode.grad:
         needed = False
         for x in inputs:
-            if x.buffer.recorded > x.version:
-                check_fresh(x, op)
             if x.requires_grad:
                 needed = True
+            if x.buffer.recorded > x.version:
+                check_fresh(x, op)
         if needed:
             record(op, out, inputs, params)
     if mode.anomaly:

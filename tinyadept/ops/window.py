@@ -59,7 +59,7 @@ def infer_given_shape(op: Any, inputs: tuple, params: dict) -> tuple:
 def infer_pool(op: Any, inputs: tuple, params: dict) -> tuple:
     """x (N, C, …) gives (N, C, positions…)."""
     x = operands(op, inputs)[0]
-    return (x,), x.shape[:2] + params["out"], op.gives or compute_dtype(op, [x])
+    return (x,), x.shape[:2] + params["windows"], op.gives or compute_dtype(op, [x])
 
 
 def infer_pool_take(op: Any, inputs: tuple, params: dict) -> tuple:
@@ -176,35 +176,35 @@ conv_weight = define(
 )
 
 
-# --- pooling: `out` tells how many positions there are, so that ceil_mode needs no second rule ------------------------
+# --- pooling: `windows` tells how many there are, so that ceil_mode needs no second rule ------------------------
 
 
-def spread(x: np.ndarray, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, out: Shape, fill: float):
+def spread(x: np.ndarray, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, windows: Shape, fill: float):
     """The input padded so far that every window, also one that ceil_mode added, lies inside."""
-    reach = (s * (o - 1) + d * (k - 1) + 1 for s, o, d, k in zip(stride, out, dilation, kernel))
+    reach = (s * (o - 1) + d * (k - 1) + 1 for s, o, d, k in zip(stride, windows, dilation, kernel))
     after = (max(r - n - p, 0) for r, n, p in zip(reach, x.shape[2:], padding))
     return padded(x, tuple(zip(padding, after)), fill)
 
 
-def seen(cell: tuple, stride: Shape, dilation: Shape, out: Shape) -> tuple:
+def seen(cell: tuple, stride: Shape, dilation: Shape, windows: Shape) -> tuple:
     """Where in the padded input each window has this cell."""
-    steps = zip(cell, stride, dilation, out)
+    steps = zip(cell, stride, dilation, windows)
     return (..., *(slice(k * d, k * d + s * (o - 1) + 1, s) for k, s, d, o in steps))
 
 
-def np_pool_index(x: np.ndarray, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, out: Shape) -> np.ndarray:
+def np_pool_index(x: np.ndarray, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, windows: Shape) -> np.ndarray:
     """Flat position, within the last axes, of each window's maximum: the first of equals, NaN before all."""
     lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min if x.dtype.kind != "b" else False
-    wide = spread(x, kernel, stride, padding, dilation, out, lowest)
-    lines = [s * np.arange(o) - p for s, o, p in zip(stride, out, padding)]  # where each window begins
+    wide = spread(x, kernel, stride, padding, dilation, windows, lowest)
+    lines = [s * np.arange(o) - p for s, o, p in zip(stride, windows, padding)]  # where each window begins
     entry = [np.where(a < 0, a + -(a // d) * d, a) for a, d in zip(lines, dilation)]  # its first real cell
-    pitch = [prod(x.shape[2 + a + 1 :]) for a in range(len(out))]
-    flat = sum(np.ix_(*(a * p for a, p in zip(entry, pitch))), start=np.zeros(out, np.int64))
-    index = np.broadcast_to(flat.astype(np.int32), (*x.shape[:2], *out)).copy()
-    base = sum(np.ix_(*(a * p for a, p in zip(lines, pitch))), start=np.zeros(out, np.int64)).astype(np.int32)
+    pitch = [prod(x.shape[2 + a + 1 :]) for a in range(len(windows))]
+    flat = sum(np.ix_(*(a * p for a, p in zip(entry, pitch))), start=np.zeros(windows, np.int64))
+    index = np.broadcast_to(flat.astype(np.int32), (*x.shape[:2], *windows)).copy()
+    base = sum(np.ix_(*(a * p for a, p in zip(lines, pitch))), start=np.zeros(windows, np.int64)).astype(np.int32)
     best = None
     for cell in product(*map(range, kernel)):
-        found = wide[seen(cell, stride, dilation, out)]
+        found = wide[seen(cell, stride, dilation, windows)]
         if best is None:
             best = np.array(found)
             continue
@@ -230,41 +230,41 @@ def np_pool_put(g: np.ndarray, index: np.ndarray, shape: Shape) -> np.ndarray:
     return np.bincount(spots.ravel(), g.ravel(), planes * cells).reshape(shape).astype(g.dtype)
 
 
-def np_avg_pool(x: np.ndarray, kernel: Shape, stride: Shape, padding: Shape, divisor: Any, out: Shape) -> np.ndarray:
+def np_avg_pool(x: np.ndarray, kernel: Shape, stride: Shape, padding: Shape, divisor: Any, windows: Shape) -> np.ndarray:
     ones = (1,) * len(kernel)
-    wide = spread(x, kernel, stride, padding, ones, out, 0)
-    total = np.zeros((*x.shape[:2], *out), x.dtype)
+    wide = spread(x, kernel, stride, padding, ones, windows, 0)
+    total = np.zeros((*x.shape[:2], *windows), x.dtype)
     for cell in product(*map(range, kernel)):
-        total += wide[seen(cell, stride, ones, out)]
-    return total / shares(x.shape[2:], kernel, stride, padding, divisor, out).astype(x.dtype)
+        total += wide[seen(cell, stride, ones, windows)]
+    return total / shares(x.shape[2:], kernel, stride, padding, divisor, windows).astype(x.dtype)
 
 
 def np_avg_pool_input(
-    g: np.ndarray, shape: Shape, kernel: Shape, stride: Shape, padding: Shape, divisor: Any, out: Shape
+    g: np.ndarray, shape: Shape, kernel: Shape, stride: Shape, padding: Shape, divisor: Any, windows: Shape
 ) -> np.ndarray:
     ones = (1,) * len(kernel)
-    each = g / shares(shape[2:], kernel, stride, padding, divisor, out).astype(g.dtype)
-    wide = spread(np.zeros(shape, g.dtype), kernel, stride, padding, ones, out, 0)
+    each = g / shares(shape[2:], kernel, stride, padding, divisor, windows).astype(g.dtype)
+    wide = spread(np.zeros(shape, g.dtype), kernel, stride, padding, ones, windows, 0)
     for cell in product(*map(range, kernel)):
-        wide[seen(cell, stride, ones, out)] += each
+        wide[seen(cell, stride, ones, windows)] += each
     return wide[(..., *(slice(p, p + n) for p, n in zip(padding, shape[2:])))]
 
 
-def shares(spatial: Shape, kernel: Shape, stride: Shape, padding: Shape, divisor: Any, out: Shape) -> np.ndarray:
+def shares(spatial: Shape, kernel: Shape, stride: Shape, padding: Shape, divisor: Any, windows: Shape) -> np.ndarray:
     """By what each window's sum is divided: a fixed number, or the cells it covers with or without padding.
 
     Cells beyond the far padding, which ceil_mode may reach, never count.
     """
     if not isinstance(divisor, str):
-        return np.full(out, divisor)
+        return np.full(windows, divisor)
     counts = []
-    for n, k, s, p, o in zip(spatial, kernel, stride, padding, out):
+    for n, k, s, p, o in zip(spatial, kernel, stride, padding, windows):
         start = s * np.arange(o) - p
         end = np.minimum(start + k, n + p)
         if divisor == "inside":
             start, end = np.maximum(start, 0), np.minimum(end, n)
         counts.append(np.maximum(end - start, 0))
-    return prod(np.ix_(*counts), start=np.ones(out))
+    return prod(np.ix_(*counts), start=np.ones(windows))
 
 
 pool_index = define(pooling, "pool_index", np_pool_index, None, gives=dtypes.int32)
