@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tinyadept.ops.move import strided
 from tinyadept.ops.table import Op
 from tinyadept.tensor import Buffer, Tensor
 from tinyadept.view import Shape
@@ -28,8 +29,7 @@ class Reference:
         data, view = x.buffer.data, x.view
         if data.shape == view.shape and view.is_contiguous and not view.offset:
             return data
-        size = data.itemsize
-        return np.ndarray(view.shape, data.dtype, data, view.offset * size, [s * size for s in view.strides])
+        return strided(data, view)
 
     def run(self, op: Op, inputs: tuple, shape: Shape, dtype: np.dtype, params: dict, into: Tensor | None = None) -> Any:
         """Run an op on arrays; into fresh memory, or over `into`."""

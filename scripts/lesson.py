@@ -45,13 +45,18 @@ BINARY = {
 }
 UNARY = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
 NO_LESSON = {"backward", "register_hook", "retain_grad", "to"}
-METHODS = {name for name, entry in vars(Operators).items() if inspect.isfunction(entry) and name.strip("_") == name} - NO_LESSON
+METHODS = {
+    name for name, entry in vars(Operators).items() if inspect.isfunction(entry) and name.strip("_") == name
+} - NO_LESSON
 FUNCTIONS = {name: entry for name, entry in vars(F).items() if inspect.isfunction(entry) and name.strip("_") == name}
 PROPERTIES = {"T", "mT", "values", "indices"}
 
 
 class LessonError(Exception):
     """The reader's input cannot be used; the message says why."""
+
+
+READER_ERRORS = (LessonError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 # --- the reader's expression: a small part of Python's grammar, walked by hand so that nothing else can run -----------
@@ -138,7 +143,9 @@ class Evaluator(ast.NodeVisitor):
         else:
             found = getattr(self.tensor(node.value), node.attr) if node.attr in METHODS else None
         if found is None:
-            raise LessonError(f"{ast.unparse(node)!r} is neither a method of a tensor nor a function of tinyadept.functional")
+            raise LessonError(
+                f"{ast.unparse(node)!r} is neither a method of a tensor nor a function of tinyadept.functional"
+            )
         return found
 
 
@@ -238,14 +245,17 @@ class Lesson:
 
 
 def shown(values: Any) -> str:
-    number = {"float_kind": lambda x: f"{x:.4g}"}
-    text = np.array2string(np.asarray(values), formatter=number, separator=", ", threshold=16, edgeitems=2)
+    text = np.array2string(
+        np.asarray(values), formatter={"float_kind": "{:.4g}".format}, separator=", ", threshold=16, edgeitems=2
+    )
     return " ".join(text.split())
 
 
-def verdict(gradient: np.ndarray, slope: np.ndarray) -> str:
-    close = np.allclose(gradient, slope, rtol=1e-4, atol=1e-6)
-    return f"finite differences {shown(slope)}  {'agree' if close else 'DIFFER (is this a kink or a jump?)'}"
+def print_gradient(name: str, gradient: np.ndarray, terms: list[str], slope: np.ndarray) -> None:
+    """A gradient, the terms of which it is the sum where several rules sent one, and what finite differences say."""
+    doubt = "" if np.allclose(gradient, slope, rtol=1e-4, atol=1e-6) else ": THEY DIFFER, is this a kink?"
+    print(f"    {name} = {shown(gradient)}{' = ' + ' + '.join(terms) if len(terms) > 1 else ''}")
+    print(f"    {' ' * len(name)} ≈ {shown(slope)} by finite differences{doubt}")
 
 
 def rule_text(rule: Callable) -> str:
@@ -266,14 +276,9 @@ def parameters(params: dict) -> str:
 
 def saved(step: Step, names: list[str]) -> str:
     """What a step kept for its gradient rules."""
-    values = [name for name, x in zip(names, step.inputs) if isinstance(x, Tensor)]
-    shapes = [f"shape of {name}" for name, x in zip(names, step.inputs) if isinstance(x, Outline)]
+    values = [name for name, x in zip(names, step.inputs or ()) if isinstance(x, Tensor)]
+    shapes = [f"shape of {name}" for name, x in zip(names, step.inputs or ()) if isinstance(x, Outline)]
     return ", ".join(values + ["its value"] * (step.out is not None) + shapes) or "nothing"
-
-
-def parts(terms: list[str]) -> str:
-    """The terms of a gradient, where several rules sent one."""
-    return f" = {' + '.join(terms)}" if len(terms) > 1 else ""
 
 
 def argument_names(step: Step) -> list[str]:
@@ -311,7 +316,7 @@ def print_step(lesson: Lesson, position: int, g: Tensor) -> None:
     where = ", ".join(f"{name} = {target}" for name, target in zip(names, targets))
     slope = lesson.slope(position, result.detach().numpy())
     print(f"#{step.tick}  out = {step.op.name}({', '.join(names)}{parameters(step.params)})  where {where}")
-    print(f"    g = {shown(g.numpy())}{parts(lesson.arrived.get(f'#{step.tick}', []))}   {verdict(g.numpy(), slope)}")
+    print_gradient("g", g.numpy(), lesson.arrived.get(f"#{step.tick}", []), slope)
     out, inputs = step.arguments()
     for number, target in enumerate(targets):
         rule, which = (step.op.vjps[0], [number]) if step.op.variadic else (step.op.vjps[number], [])
@@ -322,12 +327,16 @@ def print_step(lesson: Lesson, position: int, g: Tensor) -> None:
         print(f"    to {target}: {rule_text(rule)} = {shown(sent.numpy())}")
         folded = sent.sum_to(step.shapes[number])
         if folded.shape != sent.shape:
-            print(f"       {target} was broadcast from shape {folded.shape}, so its copies' gradients add up: {shown(folded.numpy())}")
+            print(
+                f"       {target} was broadcast from shape {folded.shape}: what its copies get adds up to",
+                shown(folded.numpy()),
+            )
         lesson.arrived.setdefault(target, []).append(shown(folded.numpy()))
 
 
 def print_backward(lesson: Lesson) -> None:
-    print("\nBackward: newest step first, so a step's gradient g is complete before it is passed on.\n")
+    print("\nBackward: newest step first, so that g, the gradient of y with respect to a step's result,")
+    print("is complete when the step's rules pass it on.\n")
     for position, result in enumerate(lesson.run.results):
         result.register_hook(lambda g, position=position: print_step(lesson, position, g))
     out = lesson.run.out
@@ -335,19 +344,21 @@ def print_backward(lesson: Lesson) -> None:
 
 
 def print_gradients(lesson: Lesson) -> None:
-    print("\nGradients: what the leaves have in .grad now.\n")
+    print("\nGradients: what the variables have in .grad now.\n")
     for name, x in lesson.run.variables.items():
         if x.grad is not None:
             slope = lesson.slope(name, lesson.values[name])
-            print(f"  dy/d{name} = {shown(x.grad.numpy())}{parts(lesson.arrived[name])}   {verdict(x.grad.numpy(), slope)}")
+            print_gradient(f"dy/d{name}", x.grad.numpy(), lesson.arrived[name], slope)
         elif x.requires_grad:
-            print(f"  dy/d{name}: the result does not depend on it")
+            print(f"    dy/d{name}: the result does not depend on it")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Print the tape of one expression, forward and backward.")
     parser.add_argument("--expression", help=f"over named variables; without it {NEURON}")
-    parser.add_argument("--let", action="append", default=[], metavar="NAME=NUMBERS", help="a variable, as in a=1,2,3 or a=1,2; 3,4")
+    parser.add_argument(
+        "--let", action="append", default=[], metavar="NAME=NUMBERS", help="a variable, as in a=1,2,3 or a=1,2; 3,4"
+    )
     parser.add_argument("--data", action="append", default=[], metavar="NAME", help="a variable that needs no gradient")
     options = parser.parse_args()
     if options.expression is None:
@@ -355,14 +366,13 @@ def main() -> int:
     expression = options.expression or NEURON
     try:
         lesson = Lesson(expression, dict(map(variable, options.let)), set(options.data))
-    except (LessonError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        print(f"lesson: {error}", file=sys.stderr)
+    except READER_ERRORS as error:
+        print(f"lesson: {error.args[-1]}", file=sys.stderr)
         return 2
     out = lesson.run.out
     print(f"\ny = {expression}" + ("" if out.shape == () else "   (and the gradients are those of y.sum())") + "\n")
     print_variables(lesson)
     print_forward(lesson)
-    print(f"\n  y = {shown(out.numpy())}")
     print_backward(lesson)
     print_gradients(lesson)
     return 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opinfo_table import CALLS, DIFFERENCES, METHODS
+from opinfo_table import CALLS, DIFFERENCES, METHODS, ACCEPTED
 
 import tinyadept as ta
 

@@ -45,6 +45,24 @@ def binary(function: Callable, swapped: bool = False) -> Callable[[Any, Any], An
     return method
 
 
+def boolean(op: Callable) -> Callable[[Any, Any], Any]:
+    def method(self: Tensor, other: Operand) -> Tensor:
+        if not isinstance(other, OPERANDS):
+            return NotImplemented
+        for x in (self, other):
+            check_boolean(x)
+        return op(self, other)
+
+    return method
+
+
+def check_boolean(x: Operand) -> None:
+    """Refuse to read integers as truth values: in PyTorch and NumPy these operators work on their bits."""
+    dtype = np.dtype(type(x)) if isinstance(x, (bool, int, float)) else x.dtype
+    if dtype != dtypes.bool_:
+        raise TypeError(f"&, |, ^ and ~ take booleans, got {dtype.name}: compare first, as in x != 0, or use logical_and")
+
+
 def in_place(op: Callable) -> Callable[[Any, Any], Any]:
     def method(self: Tensor, other: Operand) -> Tensor:
         if not isinstance(other, OPERANDS):
@@ -132,9 +150,9 @@ class Operators(Conversions):
     __le__ = binary(elementwise.le)
     __gt__ = binary(elementwise.gt)
     __ge__ = binary(elementwise.ge)
-    __and__ = __rand__ = binary(elementwise.logical_and)
-    __or__ = __ror__ = binary(elementwise.logical_or)
-    __xor__ = __rxor__ = binary(elementwise.logical_xor)
+    __and__ = __rand__ = boolean(elementwise.logical_and)
+    __or__ = __ror__ = boolean(elementwise.logical_or)
+    __xor__ = __rxor__ = boolean(elementwise.logical_xor)
     __iadd__ = add_ = in_place(elementwise.add)
     __isub__ = sub_ = in_place(elementwise.sub)
     __imul__ = mul_ = in_place(elementwise.mul)
@@ -151,6 +169,7 @@ class Operators(Conversions):
         return elementwise.abs(self)
 
     def __invert__(self: Any) -> Tensor:
+        check_boolean(self)
         return elementwise.logical_not(self)
 
     def __matmul__(self: Any, other: Tensor) -> Tensor:

@@ -24,6 +24,8 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         If there are no tensors, or their other axes differ.
     """
     tensors = list(tensors)
+    if not all(isinstance(x, Tensor) for x in tensors):
+        raise TypeError(f"cat takes tensors, got {', '.join(type(x).__name__ for x in tensors)}")
     sized = [x for x in tensors if x.shape != (0,)]
     return move.cat(*(sized if sized and any(x.ndim > 1 for x in sized) else tensors), axis=dim)
 
@@ -99,8 +101,9 @@ def mirrored(n: int, before: int, after: int, mode: str) -> np.ndarray:
         raise ValueError(f"pad: an axis of length {n} padded by {before} and {after} has no cells")
     if mode == "replicate" and n > 0:
         return np.clip(cells, 0, n - 1)
-    if mode == "circular" and max(before, after) <= n:
-        return cells % n
+    first, last = max(-before, 0), n + min(after, 0)  # negative counts take cells away before the rest is repeated
+    if mode == "circular" and max(before, after) <= last - first:
+        return first + (cells - first) % (last - first)
     if mode == "reflect" and max(before, after) < n:
         return n - 1 - np.abs(n - 1 - np.abs(cells))
     raise ValueError(f"pad: an axis of length {n} is too short to {mode} by {before} and {after}")
@@ -129,7 +132,8 @@ def unique(
     """
     x = input.flatten() if dim is None else input
     axis = 0 if dim is None else normal_axis(dim, x.ndim)
-    rows = x.transpose(0, axis).reshape(x.shape[axis], -1) if x.numel() else x.reshape(x.shape[axis], 0)
+    front = x.permute(axis, *(a for a in range(x.ndim) if a != axis))
+    rows = front.reshape(x.shape[axis], -1) if x.numel() else x.reshape(x.shape[axis], 0)
     order = arange(rows.shape[0], device=x.backend)
     for column in reversed(range(rows.shape[1])):
         order = order[rows[order, column].argsort()]

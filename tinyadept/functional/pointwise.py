@@ -13,7 +13,7 @@ from ..tensor import Tensor
 abs, neg, sign, square = elementwise.abs, elementwise.neg, elementwise.sign, elementwise.square
 reciprocal, pow, mul, floor_divide = elementwise.reciprocal, elementwise.pow, elementwise.mul, elementwise.floor_divide
 remainder, floor, ceil, trunc = elementwise.remainder, elementwise.floor, elementwise.ceil, elementwise.trunc
-round, exp, expm1, log = elementwise.round, elementwise.exp, elementwise.expm1, elementwise.log
+exp, expm1, log = elementwise.exp, elementwise.expm1, elementwise.log
 log1p, rsqrt, sin, cos = elementwise.log1p, elementwise.rsqrt, elementwise.sin, elementwise.cos
 tan, atan, tanh, erf = elementwise.tan, elementwise.atan, elementwise.tanh, elementwise.erf
 sigmoid, eq, ne, lt = elementwise.sigmoid, elementwise.eq, elementwise.ne, elementwise.lt
@@ -24,7 +24,7 @@ minimum, relu, silu, mish = elementwise.minimum, elementwise.relu, elementwise.s
 hardsigmoid, hardswish = elementwise.hardsigmoid, elementwise.hardswish
 sqrt, true_divide = elementwise.root, elementwise.div
 add, sub, div = Operators.add, Operators.sub, Operators.div
-clamp, masked_fill = Operators.clamp, Operators.masked_fill
+clamp, round, masked_fill = Operators.clamp, Operators.round, Operators.masked_fill
 sum, mean, prod, any, all = Operators.sum, Operators.mean, Operators.prod, Operators.any, Operators.all
 max, min, amax, amin = Operators.max, Operators.min, Operators.amax, Operators.amin
 argmax, argmin, var, std, norm = Operators.argmax, Operators.argmin, Operators.var, Operators.std, Operators.norm

@@ -59,6 +59,8 @@ placing = Family("place", infer_place)
 
 def strided(array: np.ndarray, view: View) -> np.ndarray:
     """An ndarray that reads dense memory through a view."""
+    if not view.size:  # NumPy refuses some strides here, though nothing is read
+        return np.empty(view.shape, array.dtype)
     strides = tuple(s * array.itemsize for s in view.strides)
     return np.ndarray(view.shape, array.dtype, array, view.offset * array.itemsize, strides)
 

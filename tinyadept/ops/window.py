@@ -8,6 +8,7 @@ Its three forms close under differentiation: conv, conv_input (a transposed conv
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
-from ..view import Shape
+from ..view import Shape, row_major
 from .table import Family, backend_of, compute_dtype, define, lifted, operands
 
 Pairs = tuple[tuple[int, int], ...]
@@ -88,68 +89,140 @@ def padded(x: np.ndarray, padding: Pairs, fill: float = 0) -> np.ndarray:
     return out
 
 
-def unfolded(x: np.ndarray, kernel: Shape, out: Shape, stride: Shape, dilation: Shape) -> np.ndarray:
-    """A view (N, C, kernel…, positions…) of what each window sees."""
+@dataclass(frozen=True)
+class Piece:
+    """Some samples and some rows of window positions: what is unfolded at a time.
+
+    With stride 1 a window cell sees, for all positions of a plane, one run of consecutive cells, a few of which belong
+    to no position because rows end: copying whole runs is several times faster than copying row by row. So `pitch`
+    says how far positions lie apart in a run, and `run` how long that is.
+    """
+
+    samples: slice
+    rows: slice
+    out: Shape  # positions of this piece along each axis
+    pitch: Shape
+    run: int
+    dense: bool  # whether the run holds positions only
+
+    @property
+    def count(self) -> int:
+        return self.samples.stop - self.samples.start
+
+    def window(self, x: np.ndarray, kernel: Shape, stride: Shape, dilation: Shape) -> np.ndarray:
+        """The part of the padded input that this piece sees."""
+        first = self.rows.start * stride[0]
+        return x[self.samples, :, first : first + (self.out[0] - 1) * stride[0] + (kernel[0] - 1) * dilation[0] + 1]
+
+    def spots(self, runs: np.ndarray) -> np.ndarray:
+        """Runs (channels, n, run) seen as (n, channels, positions…)."""
+        channels, n, run = runs.strides
+        steps = (channels, n, *(p * run for p in self.pitch))
+        shape = (runs.shape[0], self.count, *self.out)
+        return np.lib.stride_tricks.as_strided(runs, shape, steps).swapaxes(0, 1)
+
+
+def pieces(
+    samples: int, out: Shape, wide: Shape, cells: int, itemsize: int, stride: Shape, dense: bool = False
+) -> Iterator[Piece]:
+    """Cut a convolution so that no piece unfolds to more than about `CHUNK_BYTES` (or to one row of one sample)."""
+    dense = dense or any(s != 1 for s in stride)
+    pitch = row_major((1, *out[1:]) if dense else (1, *wide[1:]))
+    row_bytes = cells * pitch[0] * itemsize
+    rows = min(out[0], max(1, CHUNK_BYTES // row_bytes))
+    several = max(1, CHUNK_BYTES // (row_bytes * rows)) if rows == out[0] else 1
+    for first in range(0, samples, several):
+        for top in range(0, out[0], rows):
+            part = (min(rows, out[0] - top), *out[1:])
+            run = sum((o - 1) * p for o, p in zip(part, pitch)) + 1
+            yield Piece(slice(first, min(first + several, samples)), slice(top, top + part[0]), part, pitch, run, dense)
+
+
+def columns(x: np.ndarray, piece: Piece, kernel: Shape, stride: Shape, dilation: Shape, groups: int) -> np.ndarray:
+    """What the windows of a piece see, one column a position: (G, C/G·K, n·run)."""
+    x = piece.window(x, kernel, stride, dilation)
     n, c, *steps = x.strides
-    cells = [s * d for s, d in zip(steps, dilation, strict=True)]
-    jumps = [s * d for s, d in zip(steps, stride, strict=True)]
-    return np.lib.stride_tricks.as_strided(x, (*x.shape[:2], *kernel, *out), (n, c, *cells, *jumps), writeable=False)
+    cells = tuple(s * d for s, d in zip(steps, dilation))
+    if piece.dense:
+        shape, jumps = piece.out, tuple(s * d for s, d in zip(steps, stride))
+    else:
+        shape, jumps = (piece.run,), (x.itemsize,)
+    view = np.lib.stride_tricks.as_strided(
+        x, (x.shape[1], *kernel, piece.count, *shape), (c, *cells, n, *jumps), writeable=False
+    )
+    return view.reshape(groups, x.shape[1] // groups * prod(kernel), piece.count * piece.run)
 
 
-def chunks(samples: int, bytes_each: int) -> Iterator[slice]:
-    step = max(1, CHUNK_BYTES // max(bytes_each, 1))
-    return (slice(start, min(start + step, samples)) for start in range(0, samples, step))
-
-
-def columns(x: np.ndarray, kernel: Shape, out: Shape, groups: int, params: dict) -> Iterator[tuple[slice, np.ndarray]]:
-    """Chunks of samples with their windows unfolded: (n, G, C/G·K, P)."""
-    n, c = x.shape[:2]
-    inner, cells = c // groups * prod(kernel), prod(out)
-    x = padded(x, params["padding"])
-    view = unfolded(x, kernel, out, params["stride"], params["dilation"])
-    for part in chunks(n, groups * inner * cells * x.itemsize):
-        yield part, view[part].reshape(part.stop - part.start, groups, inner, cells)
+def is_pointwise(kernel: Shape, stride: Shape, padding: Pairs) -> bool:
+    """Whether windows are single cells, so that nothing needs to be unfolded."""
+    return prod(kernel) == 1 and all(s == 1 for s in stride) and not any(map(any, padding))
 
 
 def np_conv(x: np.ndarray, w: np.ndarray, stride: Shape, padding: Pairs, dilation: Shape, groups: int) -> np.ndarray:
-    kernel = w.shape[2:]
+    kernel, (n, c), o = w.shape[2:], x.shape[:2], w.shape[0]
     out = tuple(map(positions, x.shape[2:], kernel, stride, padding, dilation))
-    y = np.empty((x.shape[0], groups, w.shape[0] // groups, prod(out)), x.dtype)
-    flat = w.reshape(groups, w.shape[0] // groups, -1)  # (G, O/G, C/G·K)
-    where = {"stride": stride, "padding": padding, "dilation": dilation}
-    for part, cols in columns(x, kernel, out, groups, where):
-        np.matmul(flat, cols, out=y[part])  # (n, G, O/G, P)
-    return y.reshape(x.shape[0], w.shape[0], *out)
+    flat = w.reshape(groups, o // groups, -1)  # (G, O/G, C/G·K)
+    if is_pointwise(kernel, stride, padding):
+        return np.matmul(flat, x.reshape(n, groups, c // groups, -1)).reshape(n, o, *out)
+    y = np.empty((n, o, *out), x.dtype)
+    x = padded(x, padding)
+    for piece in pieces(n, out, x.shape[2:], c * prod(kernel), x.itemsize, stride):
+        runs = np.matmul(flat, columns(x, piece, kernel, stride, dilation, groups))  # (G, O/G, n·run)
+        y[piece.samples, :, piece.rows] = piece.spots(runs.reshape(o, piece.count, piece.run))
+    return y
+
+
+def gradient_runs(g: np.ndarray, piece: Piece, groups: int) -> np.ndarray:
+    """A piece of the outer gradient laid out as runs, zero between rows: (G, O/G, n·run)."""
+    runs = np.zeros((g.shape[1], piece.count, piece.run), g.dtype)
+    piece.spots(runs)[...] = g[piece.samples, :, piece.rows]
+    return runs.reshape(groups, g.shape[1] // groups, -1)
 
 
 def np_conv_input(
     g: np.ndarray, w: np.ndarray, shape: Shape, stride: Shape, padding: Pairs, dilation: Shape, groups: int
 ) -> np.ndarray:
-    kernel, out = w.shape[2:], g.shape[2:]
-    wide = tuple(n + a + b for n, (a, b) in zip(shape[2:], padding))
-    dx = np.zeros((*shape[:2], *wide), g.dtype)
-    flat = np.ascontiguousarray(w.reshape(groups, w.shape[0] // groups, -1).swapaxes(1, 2))  # (G, C/G·K, O/G)
-    rows = g.reshape(g.shape[0], groups, -1, prod(out))  # (N, G, O/G, P)
-    for part in chunks(g.shape[0], flat.shape[0] * flat.shape[1] * prod(out) * g.itemsize):
-        cols = np.matmul(flat, rows[part]).reshape(-1, shape[1], *kernel, *out)
-        target = dx[part]
+    kernel, out, (n, c) = w.shape[2:], g.shape[2:], shape[:2]
+    flat = w.reshape(groups, w.shape[0] // groups, -1).swapaxes(1, 2)  # (G, C/G·K, O/G)
+    if is_pointwise(kernel, stride, padding):
+        return np.matmul(flat, g.reshape(n, groups, w.shape[0] // groups, -1)).reshape(shape)
+    wide = tuple(m + a + b for m, (a, b) in zip(shape[2:], padding))
+    dx = np.zeros((c, n, *wide), g.dtype)
+    for piece in pieces(n, out, wide, c * prod(kernel), g.itemsize, stride):
+        cols = np.matmul(flat, gradient_runs(g, piece, groups)).reshape(c, *kernel, piece.count, piece.run)
+        part = piece.window(dx.swapaxes(0, 1), kernel, stride, dilation).swapaxes(0, 1)
         for cell in product(*map(range, kernel)):
-            spots = (slice(k * d, k * d + s * (n - 1) + 1, s) for k, d, s, n in zip(cell, dilation, stride, out))
-            target[(..., *spots)] += cols[(slice(None), slice(None), *cell)]
-    crop = tuple(slice(a, a + n) for n, (a, _) in zip(shape[2:], padding))
-    return dx[(..., *crop)] if any(map(any, padding)) else dx
+            add_cell(part, cols[(slice(None), *cell)], piece, cell, stride, dilation)
+    crop = (..., *(slice(a, a + m) for m, (a, _) in zip(shape[2:], padding)))
+    return np.ascontiguousarray(dx[crop].swapaxes(0, 1))
+
+
+def add_cell(part: np.ndarray, runs: np.ndarray, piece: Piece, cell: tuple, stride: Shape, dilation: Shape) -> None:
+    """Add what one window cell contributes, (C, n, run), to the cells of the input that it saw, (C, n, …)."""
+    if piece.dense:
+        part[seen(cell, stride, dilation, piece.out)] += runs.reshape(*runs.shape[:2], *piece.out)
+        return
+    corner = part[(..., *(slice(k * d, None) for k, d in zip(cell, dilation)))]
+    view = np.lib.stride_tricks.as_strided(corner, runs.shape, (*corner.strides[:2], corner.itemsize))
+    view += runs
 
 
 def np_conv_weight(
     g: np.ndarray, x: np.ndarray, shape: Shape, stride: Shape, padding: Pairs, dilation: Shape, groups: int
 ) -> np.ndarray:
-    out = g.shape[2:]
-    rows = g.reshape(g.shape[0], groups, -1, prod(out))  # (N, G, O/G, P)
-    dw = np.zeros((groups, shape[0] // groups, prod(shape[1:])), g.dtype)
-    where = {"stride": stride, "padding": padding, "dilation": dilation}
-    for part, cols in columns(x, shape[2:], out, groups, where):
-        dw += np.matmul(rows[part], cols.swapaxes(-1, -2)).sum(0)
-    return dw.reshape(shape)
+    kernel, out, n = shape[2:], g.shape[2:], x.shape[0]
+    x = padded(x, padding)
+
+    def total(dense: bool) -> np.ndarray:
+        dw = np.zeros((groups, shape[0] // groups, prod(shape[1:])), g.dtype)
+        for piece in pieces(n, out, x.shape[2:], x.shape[1] * prod(kernel), x.itemsize, stride, dense):
+            cols = columns(x, piece, kernel, stride, dilation, groups)
+            dw += np.matmul(gradient_runs(g, piece, groups), cols.swapaxes(1, 2))
+        return dw.reshape(shape)
+
+    dw = total(dense=False)
+    # Between rows a run meets zeros of g, and zero times infinity is not zero: without runs nothing foreign is met.
+    return dw if np.isfinite(dw).all() else total(dense=True)
 
 
 conv = define(
@@ -204,12 +277,13 @@ def np_pool_index(x: np.ndarray, kernel: Shape, stride: Shape, padding: Shape, d
     base = sum(np.ix_(*(a * p for a, p in zip(lines, pitch))), start=np.zeros(windows, np.int64)).astype(np.int32)
     best = None
     for cell in product(*map(range, kernel)):
-        found = wide[seen(cell, stride, dilation, windows)]
+        found = np.ascontiguousarray(wide[seen(cell, stride, dilation, windows)])
         if best is None:
-            best = np.array(found)
+            best = found.copy() if found.base is not None or found is wide else found
+            watch = x.dtype.kind == "f" and bool(np.isnan(x).any())
             continue
         better = found > best
-        if x.dtype.kind == "f":
+        if watch:
             better |= np.isnan(found) & ~np.isnan(best)
         np.copyto(best, found, where=better)
         np.copyto(index, base + np.int32(sum(k * d * p for k, d, p in zip(cell, dilation, pitch))), where=better)
