@@ -31,7 +31,9 @@ class Reference:
             return data
         return strided(data, view)
 
-    def run(self, op: Op, inputs: tuple, shape: Shape, dtype: np.dtype, params: dict, into: Tensor | None = None) -> Any:
+    def run(
+        self, op: Op, inputs: tuple, shape: Shape, dtype: np.dtype, params: dict, into: Tensor | None = None
+    ) -> Any:
         """Run an op on arrays; into fresh memory, or over `into`."""
         with np.errstate(all="ignore"):
             out = op.forward(*[self.download(x) for x in inputs], **params)

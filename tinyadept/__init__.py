@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
-if not (Path(__file__).parent / "backends").exists():  # run from a checkout, where backends/ and models/ lie beside this
+if not (
+    Path(__file__).parent / "backends"
+).exists():  # run from a checkout, where backends/ and models/ lie beside this
     __path__.append(str(Path(__file__).parent.parent))
 
-from . import operators, random
 from . import functional as functional
+from . import operators, random
 from .creation import arange, eye, full, full_like, linspace, ones, ones_like, zeros, zeros_like
 from .dtypes import bool_, float32, float64, int32, int64, uint8
 from .errors import DeviceError, OutOfMemory, Unsupported

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 from . import dtypes
@@ -11,9 +12,13 @@ from .ops import create
 from .tensor import Tensor
 
 
-def full(size: Sequence[int], fill_value: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def full(
+    size: Sequence[int], fill_value: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
     """A tensor of one number; its dtype is that of the number (float32, int32 or bool) unless given."""
-    dtype = dtypes.SCALAR_DTYPE[dtypes.SCALAR_KIND[type(fill_value)]] if dtype is None else dtypes.as_dtype(dtype)
+    dtype = (
+        dtypes.SCALAR_DTYPE[dtypes.SCALAR_KIND[type(fill_value)]] if dtype is None else dtypes.as_dtype(dtype)
+    )
     made = create.create(create.full, device, shape=sizes((size,)), value=fill_value, dtype=dtype)
     return made.requires_grad_() if requires_grad else made
 
@@ -67,9 +72,16 @@ def linspace(start: float, end: float, steps: int, dtype: Any = dtypes.float32, 
     ------
     ValueError
         If steps is negative.
+    TypeError
+        If the dtype is no float: rounded down, the last number would miss the end.
     """
+    if dtypes.as_dtype(dtype) not in dtypes.FLOATS:
+        raise TypeError(f"linspace makes floats, got dtype {dtypes.as_dtype(dtype).name}: use arange for integers")
+    start, end, steps = float(start), float(end), index(steps)
     step = (end - start) / (steps - 1) if steps > 1 else 0
-    return create.create(create.arange, device, shape=(steps,), start=start, step=step, dtype=dtypes.as_dtype(dtype))
+    return create.create(
+        create.arange, device, shape=(steps,), start=start, step=step, dtype=dtypes.as_dtype(dtype)
+    )
 
 
 def eye(n: int, m: int | None = None, dtype: Any = dtypes.float32, device: Any = None) -> Tensor:

@@ -15,8 +15,8 @@ def resolve(device: Any = None) -> Any:
     Parameters
     ----------
     device : str or Backend, optional
-        ``"numpy"``, ``"vulkan"`` or ``"vulkan:1"``; by default what the environment variable TINYADEPT_DEVICE says,
-        else ``"numpy"``.
+        ``"numpy"``, ``"vulkan"`` or ``"vulkan:1"``; by default what the environment variable
+        TINYADEPT_DEVICE says, else ``"numpy"``.
 
     Raises
     ------

@@ -47,7 +47,8 @@ def names() -> str:
 def promote(tensors: list[tuple[np.dtype, bool]], scalars: list[type]) -> np.dtype:
     """The dtype in which operands meet.
 
-    Tensors with axes outrank 0-d tensors of the same kind (bool < int < float), and both outrank Python numbers.
+    Tensors with axes outrank 0-d tensors of the same kind (bool < int < float), and both outrank Python
+    numbers.
 
     Parameters
     ----------

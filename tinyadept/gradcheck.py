@@ -22,8 +22,8 @@ def gradcheck(
 ) -> bool:
     """Check gradients against central differences along random directions, in float64.
 
-    For a direction u of the inputs and v of the outputs, ⟨v, (f(x + hu) - f(x - hu)) / 2h⟩ must equal ⟨Jᵀv, u⟩. One
-    direction tests every element at once.
+    For a direction u of the inputs and v of the outputs, ⟨v, (f(x + hu) - f(x - hu)) / 2h⟩ must equal ⟨Jᵀv,
+    u⟩. One direction tests every element at once.
 
     Parameters
     ----------
@@ -57,7 +57,9 @@ def gradcheck(
     inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     for position, x in enumerate(inputs):
         if x.requires_grad and x.dtype != dtypes.float64:
-            raise TypeError(f"gradcheck needs float64 for differences, and input {position} is {x.dtype.name}")
+            raise TypeError(
+                f"gradcheck needs float64 for differences, and input {position} is {x.dtype.name}"
+            )
     rng = np.random.default_rng(seed)
     for _ in range(directions):
         check_direction(function, inputs, rng, step, tolerance)
@@ -73,7 +75,9 @@ def outputs_of(function: Callable, inputs: Sequence[Tensor]) -> list[Tensor]:
     return [y for y in outs if y.is_floating_point]
 
 
-def check_direction(function: Callable, inputs: list[Tensor], rng: Any, step: float, tolerance: float) -> None:
+def check_direction(
+    function: Callable, inputs: list[Tensor], rng: Any, step: float, tolerance: float
+) -> None:
     checked = [x.requires_grad for x in inputs]
     along = [rng.standard_normal(x.shape) if flag else None for x, flag in zip(inputs, checked, strict=True)]
 
@@ -106,18 +110,25 @@ def check_direction(function: Callable, inputs: list[Tensor], rng: Any, step: fl
     analytic = sum(term.sum() for term in terms)
     size = max(1.0, abs(numeric), sum(np.abs(term).sum() for term in terms))
     if not abs(numeric - analytic) <= tolerance * size:
-        raise AssertionError(f"the gradient along a random direction is {analytic:.9g}, differences say {numeric:.9g}")
+        raise AssertionError(
+            f"the gradient along a random direction is {analytic:.9g}, differences say {numeric:.9g}"
+        )
 
 
 def first_order(function: Callable, inputs: list[Tensor], rng: Any) -> tuple[Callable, list[Tensor]]:
     """The gradient as a function of the inputs and of the incoming gradient, for another round of checking."""
     outs = outputs_of(function, inputs)
-    incoming = [Tensor(rng.standard_normal(y.shape), y.dtype, y.backend, True) for y in outs if y.requires_grad]
+    incoming = [
+        Tensor(rng.standard_normal(y.shape), y.dtype, y.backend, True) for y in outs if y.requires_grad
+    ]
 
     def gradients(*everything: Tensor) -> list[Tensor]:
         xs, vs = everything[: len(inputs)], everything[len(inputs) :]
         with tape.enable_grad():
-            fresh = [x if x.requires_grad or not flag else x.detach().requires_grad_() for x, flag in zip(xs, needed)]
+            fresh = [
+                x if x.requires_grad or not flag else x.detach().requires_grad_()
+                for x, flag in zip(xs, needed)
+            ]
             ys = [y for y in outputs_of(function, fresh) if y.requires_grad]
             leaves = [x for x, flag in zip(fresh, needed) if flag]
             found = tape.grad(ys, leaves, list(vs), create_graph=True, allow_unused=True)

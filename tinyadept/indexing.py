@@ -49,7 +49,9 @@ def entry_of(x: Tensor, entry: Any) -> Any:
     if isinstance(entry, Tensor) and (entry.dtype == dtypes.bool_ or entry.dtype in dtypes.INTEGERS):
         return entry
     got = entry.dtype.name + " tensor" if isinstance(entry, Tensor) else type(entry).__name__
-    raise TypeError(f"cannot index with {got}: expected ints, slices, None, ..., or integer or boolean tensors")
+    raise TypeError(
+        f"cannot index with {got}: expected ints, slices, None, ..., or integer or boolean tensors"
+    )
 
 
 def axes_of(entry: Any) -> int:
@@ -75,7 +77,9 @@ def split_key(x: Tensor, key: list) -> tuple[tuple, list[int], list[Tensor]]:
         columns, along = [entry], slice(None)
         if entry.dtype == dtypes.bool_:
             if entry.shape != x.shape[old : old + entry.ndim]:
-                raise IndexError(f"a mask of shape {entry.shape} does not fit axes {x.shape[old : old + entry.ndim]}")
+                raise IndexError(
+                    f"a mask of shape {entry.shape} does not fit axes {x.shape[old : old + entry.ndim]}"
+                )
             columns = list(mask_columns(entry if entry.shape else entry.reshape(1)))
             along = slice(None) if entry.shape else None  # a 0-d mask makes an axis of its own
         for column in columns:
@@ -123,7 +127,11 @@ def get(x: Tensor, key: Any) -> Tensor:
 def set(x: Tensor, key: Any, value: Any) -> None:
     entries = parsed(x, key)
     if not isinstance(value, Tensor):
-        value = lift(value, x.dtype, x.backend) if isinstance(value, (bool, int, float)) else Tensor(value, device=x.backend)
+        value = (
+            lift(value, x.dtype, x.backend)
+            if isinstance(value, (bool, int, float))
+            else Tensor(value, device=x.backend)
+        )
     value = value.to(x.backend).to(x.dtype)
     if is_basic(entries):
         write(x, Move(move.index.op, (("key", tuple(entries)),)), value)
@@ -148,7 +156,9 @@ def set_where(x: Tensor, entries: list, mask: Tensor, value: Tensor) -> None:
     region = move.index(x, key=basic)
     before = sum(1 for entry in entries[:position] if not isinstance(entry, int))
     if mask.shape != region.shape[before : before + mask.ndim]:
-        raise IndexError(f"a mask of shape {mask.shape} does not fit axes {region.shape[before : before + mask.ndim]}")
+        raise IndexError(
+            f"a mask of shape {mask.shape} does not fit axes {region.shape[before : before + mask.ndim]}"
+        )
     mask = mask.reshape(*mask.shape, *(1,) * (region.ndim - before - mask.ndim))
     write(x, Move(move.index.op, (("key", basic),)), where(mask, value, region))
 

@@ -34,8 +34,8 @@ def unary(op: Callable) -> Callable[[Any], Tensor]:
     return method
 
 
-def binary(function: Callable, swapped: bool = False) -> Callable[[Any, Any], Any]:
-    op = function.op  # type: ignore[attr-defined]
+def binary(function: table.Row, swapped: bool = False) -> Callable[[Any, Any], Any]:
+    op = function.op
 
     def method(self: Tensor, other: Operand) -> Tensor:
         if not isinstance(other, OPERANDS):
@@ -60,14 +60,16 @@ def check_boolean(x: Operand) -> None:
     """Refuse to read integers as truth values: in PyTorch and NumPy these operators work on their bits."""
     dtype = np.dtype(type(x)) if isinstance(x, (bool, int, float)) else x.dtype
     if dtype != dtypes.bool_:
-        raise TypeError(f"&, |, ^ and ~ take booleans, got {dtype.name}: compare first, as in x != 0, or use logical_and")
+        raise TypeError(
+            f"&, |, ^ and ~ take booleans, got {dtype.name}: compare first, as in x != 0, or use logical_and"
+        )
 
 
-def in_place(op: Callable) -> Callable[[Any, Any], Any]:
+def in_place(row: table.Row) -> Callable[[Any, Any], Any]:
     def method(self: Tensor, other: Operand) -> Tensor:
         if not isinstance(other, OPERANDS):
             return NotImplemented
-        return table.apply_into(op.op, self, (self, other), {})  # type: ignore[attr-defined]
+        return table.apply_into(row.op, self, (self, other), {})
 
     return method
 
@@ -144,8 +146,6 @@ class Operators(Conversions):
     __rmod__ = binary(elementwise.remainder, True)
     __pow__ = binary(elementwise.pow)
     __rpow__ = binary(elementwise.pow, True)
-    __eq__ = binary(elementwise.eq)  # type: ignore[assignment]
-    __ne__ = binary(elementwise.ne)  # type: ignore[assignment]
     __lt__ = binary(elementwise.lt)
     __le__ = binary(elementwise.le)
     __gt__ = binary(elementwise.gt)
@@ -158,6 +158,12 @@ class Operators(Conversions):
     __imul__ = mul_ = in_place(elementwise.mul)
     __itruediv__ = div_ = in_place(elementwise.div)
     __hash__ = object.__hash__
+
+    def __eq__(self: Any, other: Any) -> Tensor:  # type: ignore[override]
+        return elementwise.eq(self, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __ne__(self: Any, other: Any) -> Tensor:  # type: ignore[override]
+        return elementwise.ne(self, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __neg__(self: Any) -> Tensor:
         return elementwise.neg(self)
@@ -176,7 +182,11 @@ class Operators(Conversions):
         return self.matmul(other) if isinstance(other, (Tensor, np.ndarray)) else NotImplemented
 
     def __rmatmul__(self: Any, other: np.ndarray) -> Tensor:
-        return Tensor(other, device=self.backend).matmul(self) if isinstance(other, np.ndarray) else NotImplemented
+        return (
+            Tensor(other, device=self.backend).matmul(self)
+            if isinstance(other, np.ndarray)
+            else NotImplemented
+        )
 
     def __getitem__(self: Any, key: Any) -> Tensor:
         return indexing.get(self, key)
@@ -235,7 +245,9 @@ class Operators(Conversions):
         if rounding_mode == "floor":
             return elementwise.floor_divide(self, other)
         if rounding_mode == "trunc":
-            return elementwise.trunc(elementwise.div(self, other)).to(table.compute_dtype(elementwise.add.op, [self, other]))
+            return elementwise.trunc(elementwise.div(self, other)).to(
+                table.compute_dtype(elementwise.add.op, [self, other])
+            )
         if rounding_mode is not None:
             raise ValueError(f"div: rounding_mode must be None, 'floor' or 'trunc', got {rounding_mode!r}")
         return elementwise.div(self, other)
@@ -244,7 +256,9 @@ class Operators(Conversions):
         """To the nearest multiple of 10 to the power -decimals; ties go to the even one."""
         if decimals > 0:
             return elementwise.round(self * 10**decimals) / 10**decimals
-        return elementwise.round(self / 10**-decimals) * 10**-decimals if decimals else elementwise.round(self)
+        return (
+            elementwise.round(self / 10**-decimals) * 10**-decimals if decimals else elementwise.round(self)
+        )
 
     def pow(self: Any, exponent: Operand) -> Tensor:
         return elementwise.pow(self, exponent)
@@ -278,7 +292,9 @@ class Operators(Conversions):
     def masked_fill(self: Any, mask: Tensor, value: Operand) -> Tensor:
         """A copy with one number wherever the mask holds."""
         if np.shape(value):
-            raise ValueError(f"masked_fill takes one number, got a value of shape {np.shape(value)}: where() takes tensors")
+            raise ValueError(
+                f"masked_fill takes one number, got a value of shape {np.shape(value)}: where() takes tensors"
+            )
         return elementwise.where(mask, value, self).to(self.dtype)
 
     # --- in place: the history continues from the write ---
@@ -307,7 +323,9 @@ class Operators(Conversions):
         for target in targets:
             if isinstance(target, Tensor):
                 dtype, device = target.dtype, target.backend
-            elif (isinstance(target, str) and target not in dtypes.names().split(", ")) or hasattr(target, "upload"):
+            elif (isinstance(target, str) and target not in dtypes.names().split(", ")) or hasattr(
+                target, "upload"
+            ):
                 device = target
             else:
                 dtype = target
@@ -389,7 +407,9 @@ class Operators(Conversions):
         """Repeat axes of length 1 without copying; -1 keeps an axis."""
         new, lead = sizes(shape), len(sizes(shape)) - self.ndim
         if any(n == -1 and a < lead for a, n in enumerate(new)) or any(n < -1 for n in new):
-            raise ValueError(f"expand: {new} has a negative length that stands for no axis of shape {self.shape}")
+            raise ValueError(
+                f"expand: {new} has a negative length that stands for no axis of shape {self.shape}"
+            )
         new = tuple(self.shape[a - lead] if n == -1 else n for a, n in enumerate(new))
         return self if new == self.view.shape else move.expand(self, shape=new)
 
@@ -430,7 +450,9 @@ class Operators(Conversions):
             count = max(1, -(-n // split_size)) if split_size else 1
             split_size = [min(split_size, n - i * split_size) for i in range(count)]
         if sum(split_size) != n or any(size < 0 for size in split_size):
-            raise ValueError(f"split: pieces {list(split_size)} do not add up to {n}, the length of axis {axis}")
+            raise ValueError(
+                f"split: pieces {list(split_size)} do not add up to {n}, the length of axis {axis}"
+            )
         starts = [sum(split_size[:i]) for i in range(len(split_size))]
         return tuple(self.narrow(axis, start, size) for start, size in zip(starts, split_size, strict=True))
 
@@ -473,7 +495,9 @@ class Operators(Conversions):
         """Lay copies beside each other, so many along each axis; new axes come in front."""
         times = sizes(repeats)
         if len(times) < self.ndim or any(t < 0 for t in times):
-            raise ValueError(f"repeat: {times} must name a count of at least 0 for each axis of shape {self.shape}")
+            raise ValueError(
+                f"repeat: {times} must name a count of at least 0 for each axis of shape {self.shape}"
+            )
         shape = (1,) * (len(times) - self.ndim) + self.shape
         pairs = [n for t, s in zip(times, shape, strict=True) for n in (t, s)]
         spread = self.reshape(*[n for s in shape for n in (1, s)]).expand(*pairs)
@@ -493,7 +517,9 @@ class Operators(Conversions):
     def diagonal(self: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
         a, b = normal_axis(dim1, self.ndim), normal_axis(dim2, self.ndim)
         if self.ndim < 2 or a == b:
-            raise ValueError(f"diagonal needs two different axes, got {dim1} and {dim2} of shape {self.shape}")
+            raise ValueError(
+                f"diagonal needs two different axes, got {dim1} and {dim2} of shape {self.shape}"
+            )
         return move.diagonal(self, offset=offset, axis1=a, axis2=b)
 
     def tril(self: Any, diagonal: int = 0) -> Tensor:
@@ -601,7 +627,9 @@ class Operators(Conversions):
         if dim is None:
             return self.flatten().take_along_dim(indices.flatten(), 0)
         if indices.ndim != self.ndim:
-            raise ValueError(f"take_along_dim: indices {indices.shape} and input {self.shape} need equally many axes")
+            raise ValueError(
+                f"take_along_dim: indices {indices.shape} and input {self.shape} need equally many axes"
+            )
         axis = normal_axis(dim, self.ndim)
         shape = list(table.broadcast("take_along_dim", drop(self.shape, axis), drop(indices.shape, axis)))
         wide_x, wide_i = shape.copy(), shape.copy()
@@ -665,7 +693,9 @@ class Operators(Conversions):
 
     # --- the tape ---
 
-    def backward(self: Any, gradient: Tensor | None = None, retain_graph: bool = False, create_graph: bool = False) -> None:
+    def backward(
+        self: Any, gradient: Tensor | None = None, retain_graph: bool = False, create_graph: bool = False
+    ) -> None:
         """Leave the gradient of this tensor with respect to every leaf in the leaf's ``.grad``, added to what is there.
 
         Parameters
@@ -768,14 +798,18 @@ def scattered(x: Tensor, dim: int, where: Tensor, src: Operand) -> Tensor:
 def scatter_sum(x: Tensor, dim: int, where: Tensor, src: Tensor) -> Tensor:
     axis = normal_axis(dim, x.ndim)
     if src.dtype != x.dtype:
-        raise TypeError(f"scatter_add: src is {src.dtype.name}, the tensor added to {x.dtype.name}: convert one with .to()")
+        raise TypeError(
+            f"scatter_add: src is {src.dtype.name}, the tensor added to {x.dtype.name}: convert one with .to()"
+        )
     return x + index.put_along_add(fitted(src, where), where, axis=axis, shape=x.shape)
 
 
 def fitted(src: Tensor, where: Tensor) -> Tensor:
     """The leading part of src that the index covers."""
     if src.ndim != where.ndim or any(m > n for m, n in zip(where.shape, src.shape, strict=False)):
-        raise ValueError(f"scatter: src of shape {src.shape} is smaller than the index of shape {where.shape}")
+        raise ValueError(
+            f"scatter: src of shape {src.shape} is smaller than the index of shape {where.shape}"
+        )
     return src if src.shape == where.shape else src[tuple(slice(n) for n in where.shape)]
 
 

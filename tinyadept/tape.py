@@ -41,11 +41,23 @@ class Step:
     parents : tuple
         For each input the step that made it, the leaf itself, or None where no gradient flows.
     inputs : list or None
-        Each input as far as the rules need it: a Tensor, an Outline (shape and dtype only), or None; None when no
-        rule needs any.
+        Each input as far as the rules need it: a Tensor, an Outline (shape and dtype only), or None; None
+        when no rule needs any.
     """
 
-    __slots__ = ("__weakref__", "hooks", "inputs", "op", "out", "params", "parents", "shapes", "tick", "versions", "where")
+    __slots__ = (
+        "__weakref__",
+        "hooks",
+        "inputs",
+        "op",
+        "out",
+        "params",
+        "parents",
+        "shapes",
+        "tick",
+        "versions",
+        "where",
+    )
 
     def __init__(self, tick, op, params, parents, inputs, shapes, versions, out, where):
         self.tick = tick
@@ -92,7 +104,9 @@ class Step:
         else:
             for position, (x, version) in enumerate(zip(inputs, self.versions)):
                 if version is not None and x.buffer.version != version:
-                    raise RuntimeError(self.overwritten(f"input {position}", x.shape, x.buffer.version, version))
+                    raise RuntimeError(
+                        self.overwritten(f"input {position}", x.shape, x.buffer.version, version)
+                    )
         if self.out is None:
             return None, inputs
         buffer, view, dtype, backend, version = self.out
@@ -122,7 +136,9 @@ class Outline:
         return len(self.shape)
 
 
-ENGINE = tuple(f"tinyadept.{name}" for name in ("ops", "functional", "operators", "indexing", "tape", "tensor"))
+ENGINE = tuple(
+    f"tinyadept.{name}" for name in ("ops", "functional", "operators", "indexing", "tape", "tensor")
+)
 
 
 def caller() -> tuple[Any, int]:
@@ -174,7 +190,8 @@ def backward(
     outputs, gradients : sequences of Tensor
         Where to begin, and with what.
     wanted : sequence of Tensor, optional
-        Return the gradients of these and touch no ``.grad``; without it gradients are added to the leaves' ``.grad``.
+        Return the gradients of these and touch no ``.grad``; without it gradients are added to the leaves'
+        ``.grad``.
     retain_graph : bool
         Keep what the steps saved, for another walk.
     create_graph : bool
@@ -221,7 +238,7 @@ def apply_rules(step: Step, g: Tensor, send: Callable, useful: set | None) -> No
     """Run the gradient rule of each input through which gradient flows, and undo broadcasting."""
     out, inputs = step.arguments()
     op, params = step.op, step.params
-    for position, parent in enumerate(step.parents):
+    for position, parent in enumerate(step.parents or ()):
         if parent is None or (useful is not None and parent not in useful):
             continue
         if op.variadic:
@@ -298,10 +315,14 @@ def seeds(outputs: Sequence[Tensor], gradients: Any) -> list[Tensor]:
             )
         if g is None:
             if y.view.size != 1:
-                raise ValueError(f"backward of a tensor of shape {y.shape} needs a gradient of that shape: only scalars have 1")
+                raise ValueError(
+                    f"backward of a tensor of shape {y.shape} needs a gradient of that shape: only scalars have 1"
+                )
             g = Tensor(np.ones(y.shape, y.dtype), y.dtype, y.backend)
         if g.shape != y.shape or g.backend is not y.backend:
-            raise ValueError(f"the gradient has shape {g.shape} on {g.device}, the output {y.shape} on {y.device}")
+            raise ValueError(
+                f"the gradient has shape {g.shape} on {g.device}, the output {y.shape} on {y.device}"
+            )
         ready.append(g.to(y.dtype))
     return ready
 
@@ -313,7 +334,7 @@ def grad(
     retain_graph: bool | None = None,
     create_graph: bool = False,
     allow_unused: bool = False,
-) -> tuple[Tensor | None, ...]:
+) -> tuple[Any, ...]:
     """Gradients of outputs with respect to inputs, without touching any ``.grad``.
 
     Parameters
@@ -349,7 +370,9 @@ def grad(
     results = backward(outputs, seeds(outputs, grad_outputs), inputs, retain, create_graph)
     if not allow_unused and any(g is None for g in results):
         unused = [position for position, g in enumerate(results) if g is None]
-        raise RuntimeError(f"inputs {unused} were not used to compute the outputs: pass allow_unused=True to get None")
+        raise RuntimeError(
+            f"inputs {unused} were not used to compute the outputs: pass allow_unused=True to get None"
+        )
     return tuple(results)
 
 
@@ -389,7 +412,8 @@ def is_grad_enabled() -> bool:
 class detect_anomaly(contextlib.ContextDecorator):
     """Find where NaN begins: the first op, or gradient rule, that makes one raises FloatingPointError.
 
-    The message names the op, the input and the line that recorded it. Every result is read back, so this is slow.
+    The message names the op, the input and the line that recorded it. Every result is read back, so this is
+    slow.
     """
 
     def __enter__(self):
@@ -404,7 +428,9 @@ def check_finite(x: Tensor, what: str) -> None:
         bad = np.isnan(x.backend.download(x))
         if bad.any():
             where = tuple(int(i) for i in np.argwhere(bad)[0])
-            raise FloatingPointError(f"{what} has {int(bad.sum())} NaN of {bad.size} elements, the first at {where}")
+            raise FloatingPointError(
+                f"{what} has {int(bad.sum())} NaN of {bad.size} elements, the first at {where}"
+            )
 
 
 def as_view(x: Tensor, view: View) -> Tensor:

@@ -26,7 +26,8 @@ class Buffer:
     version : int
         How often it was written in place.
     recorded : int
-        The version that the last write *on the tape* made: views taken before it no longer know their own history.
+        The version that the last write *on the tape* made: views taken before it no longer know their own
+        history.
     """
 
     __slots__ = ("__weakref__", "data", "recorded", "version")
@@ -45,7 +46,8 @@ class Tensor(Operators):
     data : array_like or Tensor
         Copied. NumPy views keep their values whatever their strides.
     dtype : dtype, optional
-        By default float64 arrays and Python floats become float32, Python ints and NumPy's default ints int32.
+        By default float64 arrays and Python floats become float32, Python ints and NumPy's default ints
+        int32.
     device : str, optional
         ``"numpy"``, ``"vulkan"``, ``"vulkan:1"``; by default what TINYADEPT_DEVICE says.
     requires_grad : bool
@@ -61,7 +63,18 @@ class Tensor(Operators):
         If an int does not fit the dtype.
     """
 
-    __slots__ = ("__weakref__", "backend", "buffer", "dtype", "grad", "hooks", "requires_grad", "step", "version", "view")
+    __slots__ = (
+        "__weakref__",
+        "backend",
+        "buffer",
+        "dtype",
+        "grad",
+        "hooks",
+        "requires_grad",
+        "step",
+        "version",
+        "view",
+    )
     __array_ufunc__ = None  # NumPy leaves array + tensor to the tensor
     __hash__ = object.__hash__
 
@@ -126,7 +139,9 @@ class Tensor(Operators):
         if requires_grad and not self.is_floating_point:
             raise TypeError(f"only floating-point tensors have gradients, and this one is {self.dtype.name}")
         if not requires_grad and self.step is not None:
-            raise ValueError("this tensor was made by a recorded step; use .detach() for one that needs no gradient")
+            raise ValueError(
+                "this tensor was made by a recorded step; use .detach() for one that needs no gradient"
+            )
         self.requires_grad = requires_grad
         return self
 
@@ -184,7 +199,9 @@ class Tensor(Operators):
 
     def __bool__(self) -> bool:
         if self.view.size != 1:
-            raise ValueError(f"the truth of a tensor of shape {self.shape} is ambiguous: use .any() or .all()")
+            raise ValueError(
+                f"the truth of a tensor of shape {self.shape} is ambiguous: use .any() or .all()"
+            )
         return bool(self.item())
 
     def __float__(self) -> float:
@@ -202,7 +219,9 @@ class Tensor(Operators):
         return format(self.item(), spec) if spec and self.view.size == 1 else repr(self)
 
     def __repr__(self) -> str:
-        values = np.array2string(self.backend.download(self), separator=", ", precision=4, prefix="tensor(", threshold=200)
+        values = np.array2string(
+            self.backend.download(self), separator=", ", precision=4, prefix="tensor(", threshold=200
+        )
         notes = [values]
         if self.view.size == 0:
             notes.append(f"shape={self.shape}")
@@ -297,17 +316,25 @@ def from_numpy(array: np.ndarray) -> Tensor:
         If it is no ndarray, or of another dtype than the six.
     """
     if not isinstance(array, np.ndarray):
-        raise TypeError(f"from_numpy takes an ndarray, got {type(array).__name__}; tensor() takes anything array-like")
+        raise TypeError(
+            f"from_numpy takes an ndarray, got {type(array).__name__}; tensor() takes anything array-like"
+        )
     dtype = dtypes.as_dtype(array.dtype)
     backend = devices.resolve("numpy")
-    steps, odd = zip(*(divmod(s, array.itemsize) for s in array.strides), strict=True) if array.ndim else ((), ())
+    steps, odd = (
+        zip(*(divmod(s, array.itemsize) for s in array.strides), strict=True) if array.ndim else ((), ())
+    )
     if any(odd) or not array.dtype.isnative or not array.flags.aligned:
-        raise ValueError(f"strides {array.strides} or byte order do not fit {dtype.name} elements: pass array.copy()")
+        raise ValueError(
+            f"strides {array.strides} or byte order do not fit {dtype.name} elements: pass array.copy()"
+        )
     if array.size == 0:
         return wrap(Buffer(np.empty(0, dtype)), View(array.shape, tuple(steps)), dtype, backend)
     low, high = View(array.shape, tuple(steps)).span
     corner = array[tuple(slice(-1, None) if s < 0 else slice(0, 1) for s in steps)]
-    flat = np.lib.stride_tricks.as_strided(corner, (high - low,), (array.itemsize,), writeable=array.flags.writeable)
+    flat = np.lib.stride_tricks.as_strided(
+        corner, (high - low,), (array.itemsize,), writeable=array.flags.writeable
+    )
     return wrap(Buffer(flat), View(array.shape, tuple(steps), -low), dtype, backend)
 
 

@@ -25,7 +25,9 @@ def normal_axis(axis: int, rank: int) -> int:
         raise TypeError(f"an axis is an int, got {axis}")
     bound = max(rank, 1)  # a 0-d tensor accepts the axes 0 and -1
     if not -bound <= axis < bound:
-        raise IndexError(f"axis {axis} is out of range: expected {-bound} to {bound - 1} for {rank} dimensions")
+        raise IndexError(
+            f"axis {axis} is out of range: expected {-bound} to {bound - 1} for {rank} dimensions"
+        )
     return axis % bound
 
 
@@ -113,7 +115,9 @@ class View:
         """
         lead = len(shape) - len(self.shape)
         if lead < 0 or any(n not in (1, m) for n, m in zip(self.shape, shape[lead:], strict=True)):
-            raise ValueError(f"cannot expand shape {self.shape} to {shape}: only axes of length 1 can be repeated")
+            raise ValueError(
+                f"cannot expand shape {self.shape} to {shape}: only axes of length 1 can be repeated"
+            )
         strides = (0 if n != m else s for n, m, s in zip(self.shape, shape[lead:], self.strides, strict=True))
         return View(shape, (0,) * lead + tuple(strides), self.offset)
 

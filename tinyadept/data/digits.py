@@ -1,9 +1,10 @@
 """1,797 handwritten digits, 8x8 pixels each, with a fixed split into training and test samples.
 
-They are the test set of *Optical Recognition of Handwritten Digits* by E. Alpaydin and C. Kaynak (1998), UCI Machine
-Learning Repository, doi:10.24432/C50P49, licensed CC BY 4.0 (https://creativecommons.org/licenses/by/4.0/), in the
-copy that scikit-learn ships as ``sklearn.datasets.load_digits``. The pixels were counted in 4x4 blocks of 32x32
-bitmaps, hence 0 to 16. The numbers are unchanged; scripts/make_digits.py stored them and drew the split.
+They are the test set of *Optical Recognition of Handwritten Digits* by E. Alpaydin and C. Kaynak (1998), UCI
+Machine Learning Repository, doi:10.24432/C50P49, licensed CC BY 4.0
+(https://creativecommons.org/licenses/by/4.0/), in the copy that scikit-learn ships as
+``sklearn.datasets.load_digits``. The pixels were counted in 4x4 blocks of 32x32 bitmaps, hence 0 to 16. The
+numbers are unchanged; scripts/make_digits.py stored them and drew the split.
 """
 
 from importlib.resources import files

@@ -73,7 +73,9 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     if value not in (None, 0):
         raise ValueError(f"pad: mode {mode!r} takes no value, got {value}")
     if not len(pairs) < input.ndim <= len(pairs) + 2:
-        raise ValueError(f"pad: mode {mode!r} with {len(pairs)} pairs takes {len(pairs) + 1} or {len(pairs) + 2} axes")
+        raise ValueError(
+            f"pad: mode {mode!r} with {len(pairs)} pairs takes {len(pairs) + 1} or {len(pairs) + 2} axes"
+        )
     for axis, (before, after) in zip(axes, pairs, strict=True):
         cells = mirrored(input.shape[axis], before, after, mode)
         input = index.take(input, Tensor(cells, dtypes.int32, input.backend), axis=axis)
@@ -101,7 +103,10 @@ def mirrored(n: int, before: int, after: int, mode: str) -> np.ndarray:
         raise ValueError(f"pad: an axis of length {n} padded by {before} and {after} has no cells")
     if mode == "replicate" and n > 0:
         return np.clip(cells, 0, n - 1)
-    first, last = max(-before, 0), n + min(after, 0)  # negative counts take cells away before the rest is repeated
+    first, last = (
+        max(-before, 0),
+        n + min(after, 0),
+    )  # negative counts take cells away before the rest is repeated
     if mode == "circular" and max(before, after) <= last - first:
         return first + (cells - first) % (last - first)
     if mode == "reflect" and max(before, after) < n:
@@ -113,6 +118,8 @@ def repeat_interleave(input: Tensor, repeats: int, dim: int | None = None) -> Te
     """Each element repeated in place along an axis, or of the flattened tensor."""
     x = input.flatten() if dim is None else input
     axis = normal_axis(0 if dim is None else dim, x.ndim)
+    if not isinstance(repeats, int):
+        raise TypeError(f"repeat_interleave takes one count for all elements, got {type(repeats).__name__}")
     if repeats < 0:
         raise ValueError(f"repeat_interleave: expected a count of at least 0, got {repeats}")
     spread = x.unsqueeze(axis + 1).expand(*x.shape[: axis + 1], repeats, *x.shape[axis + 1 :])
@@ -120,15 +127,19 @@ def repeat_interleave(input: Tensor, repeats: int, dim: int | None = None) -> Te
 
 
 def unique(
-    input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+    input: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
 ) -> Any:
     """The different elements in ascending order, or the different slices along an axis. Their number is read back.
 
     Returns
     -------
     Tensor or tuple
-        The elements; then, where asked for, for each element of the input where it stands among them, and how often
-        each occurs (both int32).
+        The elements; then, where asked for, for each element of the input where it stands among them, and
+        how often each occurs (both int32).
     """
     x = input.flatten() if dim is None else input
     axis = 0 if dim is None else normal_axis(dim, x.ndim)
@@ -158,7 +169,10 @@ def meshgrid(*tensors: Tensor, indexing: str = "ij") -> tuple[Tensor, ...]:
     if indexing not in ("ij", "xy"):
         raise ValueError(f"meshgrid: indexing must be 'ij' or 'xy', got {indexing!r}")
     shape = tuple(x.numel() for x in tensors)
-    grids = [x.reshape(*(x.numel() if a == i else 1 for a in range(len(shape)))).expand(shape) for i, x in enumerate(tensors)]
+    grids = [
+        x.reshape(*(x.numel() if a == i else 1 for a in range(len(shape)))).expand(shape)
+        for i, x in enumerate(tensors)
+    ]
     return tuple(g.transpose(0, 1) for g in grids) if indexing == "xy" and len(shape) > 1 else tuple(grids)
 
 

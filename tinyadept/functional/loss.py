@@ -46,7 +46,9 @@ def smooth_l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean", be
     if beta == 0:
         return l1_loss(input, target, reduction=reduction)
     distance = elementwise.abs(input - target)
-    return reduced(where(distance < beta, elementwise.square(distance) * (0.5 / beta), distance - 0.5 * beta), reduction)
+    return reduced(
+        where(distance < beta, elementwise.square(distance) * (0.5 / beta), distance - 0.5 * beta), reduction
+    )
 
 
 def huber_loss(input: Tensor, target: Tensor, *, reduction: str = "mean", delta: float = 1.0) -> Tensor:
@@ -93,7 +95,9 @@ def binary_cross_entropy(
     """
     same_shape("binary_cross_entropy", input, target)
     if input.numel() and not bool(((input >= 0) & (input <= 1)).all()):
-        raise ValueError("binary_cross_entropy takes probabilities between 0 and 1; logits go to ..._with_logits")
+        raise ValueError(
+            "binary_cross_entropy takes probabilities between 0 and 1; logits go to ..._with_logits"
+        )
     loss = -(target * floored_log(input) + (1 - target) * floored_log(1 - input))
     return reduced(loss if weight is None else loss * weight, reduction)
 
@@ -126,7 +130,9 @@ def binary_cross_entropy_with_logits(
     if pos_weight is None:
         loss = (1 - target) * input + softplus(-input, threshold=float("inf"))
     else:
-        loss = (1 - target) * input + (1 + (pos_weight - 1) * target) * softplus(-input, threshold=float("inf"))
+        loss = (1 - target) * input + (1 + (pos_weight - 1) * target) * softplus(
+            -input, threshold=float("inf")
+        )
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
@@ -228,11 +234,17 @@ def along(weight: Tensor, rank: int, axis: int) -> Tensor:
     return weight.reshape(*(1,) * axis, -1, *(1,) * (rank - axis - 1))
 
 
-def picked(logs: Tensor, target: Tensor, weight: Tensor | None, ignore: int, axis: int) -> tuple[Tensor, Tensor]:
+def picked(
+    logs: Tensor, target: Tensor, weight: Tensor | None, ignore: int, axis: int
+) -> tuple[Tensor, Tensor]:
     """Each sample's loss, and its share in a weighted mean; both 0 where ignored."""
     ignored = target == ignore
     known = where(ignored, 0, target.to(dtypes.int32))
-    share = where(ignored, 0.0, 1.0).to(logs.dtype) if weight is None else where(ignored, 0.0, take(weight, known, axis=0))
+    share = (
+        where(ignored, 0.0, 1.0).to(logs.dtype)
+        if weight is None
+        else where(ignored, 0.0, take(weight, known, axis=0))
+    )
     chosen = logs.gather(axis, known.unsqueeze(axis)).squeeze(axis)
     return where(ignored, 0.0, -chosen * share), share
 
@@ -243,14 +255,18 @@ def weighted(loss: Tensor, share: Tensor, reduction: str) -> Tensor:
 
 def same_shape(name: str, input: Tensor, target: Tensor) -> None:
     if input.shape != target.shape:
-        raise ValueError(f"{name}: input of shape {input.shape} and target of shape {target.shape} must be alike")
+        raise ValueError(
+            f"{name}: input of shape {input.shape} and target of shape {target.shape} must be alike"
+        )
 
 
 def check_classes(name: str, input: Tensor, target: Tensor, weight: Tensor | None) -> int:
     """The class axis of an input whose target fits it."""
     axis = min(1, input.ndim - 1)
     if not input.shape or target.shape != input.shape[:axis] + input.shape[axis + 1 :]:
-        raise ValueError(f"{name}: target of shape {target.shape} does not fit input of shape {input.shape} without classes")
+        raise ValueError(
+            f"{name}: target of shape {target.shape} does not fit input of shape {input.shape} without classes"
+        )
     if target.dtype not in dtypes.INTEGERS:
         raise TypeError(f"{name}: target classes are integers, got {target.dtype.name}")
     if weight is not None and weight.shape != (input.shape[axis],):
@@ -262,4 +278,6 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     """Cosine of the angle between vectors along an axis."""
     shape = broadcast("cosine_similarity", x1.shape, x2.shape)
     x1, x2 = x1.expand(shape), x2.expand(shape)
-    return ((x1 / x1.norm(2, dim, True).clamp(min=eps)) * (x2 / x2.norm(2, dim, True).clamp(min=eps))).sum(dim)
+    return ((x1 / x1.norm(2, dim, True).clamp(min=eps)) * (x2 / x2.norm(2, dim, True).clamp(min=eps))).sum(
+        dim
+    )

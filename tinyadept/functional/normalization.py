@@ -39,7 +39,11 @@ def rms_norm(
 
 
 def group_norm(
-    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
 ) -> Tensor:
     """Over groups of channels and all that follows them (Wu and He, 2018): (N, C, …).
 
@@ -49,7 +53,9 @@ def group_norm(
         If the channels do not divide into groups.
     """
     if input.ndim < 2 or num_groups < 1 or input.shape[1] % num_groups:
-        raise ValueError(f"group_norm: cannot divide the channels of shape {input.shape} into {num_groups} groups")
+        raise ValueError(
+            f"group_norm: cannot divide the channels of shape {input.shape} into {num_groups} groups"
+        )
     n, c, *rest = input.shape
     grouped = input.reshape(n, num_groups, c // num_groups * prod(rest))
     return per_channel(rows.normalize(grouped, axes=(2,), eps=eps).reshape(*input.shape), weight, bias)
@@ -67,8 +73,8 @@ def batch_norm(
 ) -> Tensor:
     """Over the batch and all but the channel axis (Ioffe and Szegedy, 2015): (N, C, …).
 
-    Training normalises by the batch's own statistics and moves the running ones, if given, towards them in place
-    (the variance unbiased); otherwise the running ones are used.
+    Training normalises by the batch's own statistics and moves the running ones, if given, towards them in
+    place (the variance unbiased); otherwise the running ones are used.
 
     Raises
     ------
@@ -78,7 +84,12 @@ def batch_norm(
     if input.ndim < 2:
         raise ValueError(f"batch_norm takes an input (N, C, …), got shape {input.shape}")
     channels = input.shape[1]
-    for name, given in (("weight", weight), ("bias", bias), ("running_mean", running_mean), ("running_var", running_var)):
+    for name, given in (
+        ("weight", weight),
+        ("bias", bias),
+        ("running_mean", running_mean),
+        ("running_var", running_var),
+    ):
         if given is not None and given.shape != (channels,):
             raise ValueError(f"batch_norm: {name} of shape {given.shape} where ({channels},) is expected")
     axes = tuple(axis for axis in range(input.ndim) if axis != 1)
@@ -90,7 +101,9 @@ def batch_norm(
         shift = -running_mean * scale
         return per_channel(input, scale, shift if bias is None else shift + bias)
     if input.numel() == channels:
-        raise ValueError(f"batch_norm: training needs more than one value per channel, got shape {input.shape}")
+        raise ValueError(
+            f"batch_norm: training needs more than one value per channel, got shape {input.shape}"
+        )
     with tape.no_grad():
         if running_mean is not None:
             running_mean.mul_(1 - momentum).add_(input.mean(axes) * momentum)
@@ -134,4 +147,6 @@ def per_channel(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor
         if given is not None and given.shape != x.shape[1:2]:
             raise ValueError(f"a parameter of shape {given.shape} for {x.shape[1]} channels")
     line = (-1,) + (1,) * (x.ndim - 2)
-    return affine(x, None if weight is None else weight.reshape(*line), None if bias is None else bias.reshape(*line))
+    return affine(
+        x, None if weight is None else weight.reshape(*line), None if bias is None else bias.reshape(*line)
+    )

@@ -11,15 +11,30 @@ from ..random import bernoulli
 from ..tensor import Tensor
 
 abs, neg, sign, square = elementwise.abs, elementwise.neg, elementwise.sign, elementwise.square
-reciprocal, pow, mul, floor_divide = elementwise.reciprocal, elementwise.pow, elementwise.mul, elementwise.floor_divide
+reciprocal, pow, mul, floor_divide = (
+    elementwise.reciprocal,
+    elementwise.pow,
+    elementwise.mul,
+    elementwise.floor_divide,
+)
 remainder, floor, ceil, trunc = elementwise.remainder, elementwise.floor, elementwise.ceil, elementwise.trunc
 exp, expm1, log = elementwise.exp, elementwise.expm1, elementwise.log
 log1p, rsqrt, sin, cos = elementwise.log1p, elementwise.rsqrt, elementwise.sin, elementwise.cos
 tan, atan, tanh, erf = elementwise.tan, elementwise.atan, elementwise.tanh, elementwise.erf
 sigmoid, eq, ne, lt = elementwise.sigmoid, elementwise.eq, elementwise.ne, elementwise.lt
 le, gt, ge, logical_and = elementwise.le, elementwise.gt, elementwise.ge, elementwise.logical_and
-logical_or, logical_xor, logical_not, isnan = elementwise.logical_or, elementwise.logical_xor, elementwise.logical_not, elementwise.isnan
-isinf, isfinite, where, maximum = elementwise.isinf, elementwise.isfinite, elementwise.where, elementwise.maximum
+logical_or, logical_xor, logical_not, isnan = (
+    elementwise.logical_or,
+    elementwise.logical_xor,
+    elementwise.logical_not,
+    elementwise.isnan,
+)
+isinf, isfinite, where, maximum = (
+    elementwise.isinf,
+    elementwise.isfinite,
+    elementwise.where,
+    elementwise.maximum,
+)
 minimum, relu, silu, mish = elementwise.minimum, elementwise.relu, elementwise.silu, elementwise.mish
 hardsigmoid, hardswish = elementwise.hardsigmoid, elementwise.hardswish
 sqrt, true_divide = elementwise.root, elementwise.div
@@ -27,13 +42,30 @@ add, sub, div = Operators.add, Operators.sub, Operators.div
 clamp, round, masked_fill = Operators.clamp, Operators.round, Operators.masked_fill
 sum, mean, prod, any, all = Operators.sum, Operators.mean, Operators.prod, Operators.any, Operators.all
 max, min, amax, amin = Operators.max, Operators.min, Operators.amax, Operators.amin
-argmax, argmin, var, std, norm = Operators.argmax, Operators.argmin, Operators.var, Operators.std, Operators.norm
+argmax, argmin, var, std, norm = (
+    Operators.argmax,
+    Operators.argmin,
+    Operators.var,
+    Operators.std,
+    Operators.norm,
+)
 logsumexp, cumsum = Operators.logsumexp, Operators.cumsum
 softmax, log_softmax = Operators.softmax, Operators.log_softmax
-reshape, flatten, transpose, permute = Operators.reshape, Operators.flatten, Operators.transpose, Operators.permute
+reshape, flatten, transpose, permute = (
+    Operators.reshape,
+    Operators.flatten,
+    Operators.transpose,
+    Operators.permute,
+)
 broadcast_to, squeeze, unsqueeze = Operators.broadcast_to, Operators.squeeze, Operators.unsqueeze
 flip, roll, tile, diagonal = Operators.flip, Operators.roll, Operators.tile, Operators.diagonal
-tril, triu, split, chunk, unbind = Operators.tril, Operators.triu, Operators.split, Operators.chunk, Operators.unbind
+tril, triu, split, chunk, unbind = (
+    Operators.tril,
+    Operators.triu,
+    Operators.split,
+    Operators.chunk,
+    Operators.unbind,
+)
 select, narrow, unflatten = Operators.select, Operators.narrow, Operators.unflatten
 gather, scatter, scatter_add = Operators.gather, Operators.scatter, Operators.scatter_add
 take_along_dim, index_select = Operators.take_along_dim, Operators.index_select
@@ -105,7 +137,9 @@ def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
         low, high = int(input.min().item()), int(input.max().item())
         num_classes = high + 1 if num_classes == -1 else num_classes
         if low < 0 or high >= num_classes:
-            raise ValueError(f"one_hot: classes lie between {low} and {high}, expected 0 to {num_classes - 1}")
+            raise ValueError(
+                f"one_hot: classes lie between {low} and {high}, expected 0 to {num_classes - 1}"
+            )
     if num_classes < 1:
         raise ValueError(f"one_hot: expected at least one class, got {num_classes}")
     return (input.unsqueeze(-1) == arange(num_classes, device=input.backend)).to(dtypes.int32)
@@ -125,5 +159,7 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
     if padding_idx is None:
         return out
     if not -weight.shape[0] <= padding_idx < weight.shape[0]:
-        raise ValueError(f"embedding: padding_idx {padding_idx} lies outside a table of {weight.shape[0]} rows")
+        raise ValueError(
+            f"embedding: padding_idx {padding_idx} lies outside a table of {weight.shape[0]} rows"
+        )
     return where((input == padding_idx % weight.shape[0]).unsqueeze(-1), out.detach(), out)

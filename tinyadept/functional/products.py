@@ -45,7 +45,9 @@ def mm(input: Tensor, mat2: Tensor) -> Tensor:
 def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """Products of equally many matrices, without broadcasting: (B, N, K), (B, K, M) give (B, N, M)."""
     if input.ndim != 3 or mat2.ndim != 3 or input.shape[0] != mat2.shape[0]:
-        raise ValueError(f"bmm takes two batches of equally many matrices, got shapes {input.shape} and {mat2.shape}")
+        raise ValueError(
+            f"bmm takes two batches of equally many matrices, got shapes {input.shape} and {mat2.shape}"
+        )
     return multiplied(input, mat2)
 
 
@@ -55,8 +57,8 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     Parameters
     ----------
     equation : str
-        A letter for each axis of each operand, comma between operands; ``...`` stands for axes that broadcast.
-        Without ``->`` the letters that occur once, in alphabetical order, are kept.
+        A letter for each axis of each operand, comma between operands; ``...`` stands for axes that
+        broadcast. Without ``->`` the letters that occur once, in alphabetical order, are kept.
     *operands : Tensor
 
     Raises
@@ -64,7 +66,9 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     ValueError
         If letters and axes do not fit, or two axes of one letter differ in length.
     """
-    tensors = list(operands[0]) if len(operands) == 1 and not isinstance(operands[0], Tensor) else list(operands)
+    tensors = (
+        list(operands[0]) if len(operands) == 1 and not isinstance(operands[0], Tensor) else list(operands)
+    )
     terms, result = spelled_out(equation, tensors)
     lengths: dict[str, int] = {}
     for term, x in zip(terms, tensors, strict=True):
@@ -93,7 +97,11 @@ def spelled_out(equation: str, tensors: list[Tensor]) -> tuple[list[list[str]], 
         raise ValueError(f"einsum: {equation!r} names {len(terms)} operands, got {len(tensors)}")
     ranks = [x.ndim - len(term.replace("...", "")) for term, x in zip(terms, tensors, strict=True)]
     for term, rank, x in zip(terms, ranks, tensors, strict=True):
-        if rank < 0 or (rank and "..." not in term) or not term.replace("...", "", 1).isalpha() * bool(term) | (term in ("", "...")):
+        if (
+            rank < 0
+            or (rank and "..." not in term)
+            or not term.replace("...", "", 1).isalpha() * bool(term) | (term in ("", "..."))
+        ):
             raise ValueError(f"einsum: {term!r} does not fit a tensor of shape {x.shape}")
     widest = max([rank for term, rank in zip(terms, ranks, strict=True) if "..." in term], default=0)
 
@@ -119,7 +127,9 @@ def unrepeated(term: list[str], x: Tensor) -> tuple[list[str], Tensor]:
             first = term.index(letter)
             second = term.index(letter, first + 1)
             if x.shape[first] != x.shape[second]:
-                raise ValueError(f"einsum: axis {letter!r} has lengths {x.shape[first]} and {x.shape[second]}")
+                raise ValueError(
+                    f"einsum: axis {letter!r} has lengths {x.shape[first]} and {x.shape[second]}"
+                )
             x = x.diagonal(0, first, second)
             term = [name for axis, name in enumerate(term) if axis not in (first, second)] + [letter]
     return term, x

@@ -34,16 +34,27 @@ def batched(name: str, x: Tensor, rank: int, run: Callable[[Tensor], Tensor]) ->
     if x.ndim == rank + 2:
         return run(x)
     if x.ndim != rank + 1:
-        raise ValueError(f"{name} takes {rank + 1} or {rank + 2} axes, (C, …) or (N, C, …), got shape {x.shape}")
+        raise ValueError(
+            f"{name} takes {rank + 1} or {rank + 2} axes, (C, …) or (N, C, …), got shape {x.shape}"
+        )
     return run(x.unsqueeze(0)).squeeze(0)
 
 
 def convolve(
-    rank: int, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int
+    rank: int,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
 ) -> Tensor:
     name = f"conv{rank}d"
     if weight.ndim != rank + 2:
-        raise ValueError(f"{name} takes a weight of {rank + 2} axes, (O, C/groups, …), got shape {weight.shape}")
+        raise ValueError(
+            f"{name} takes a weight of {rank + 2} axes, (O, C/groups, …), got shape {weight.shape}"
+        )
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ValueError(f"{name}: a bias of shape {bias.shape} for {weight.shape[0]} channels")
     stride, dilation = spread(stride, rank, name), spread(dilation, rank, name)
@@ -127,8 +138,10 @@ def pooled_length(n: int, kernel: int, stride: int, padding: int, dilation: int,
     count = (room + (stride - 1 if ceil_mode else 0)) // stride + 1
     if ceil_mode and (count - 1) * stride >= n + padding:
         count -= 1
-    if count < 1 or room < 0 and not ceil_mode:
-        raise ValueError(f"a pooling window of {kernel} cells does not fit an axis of {n} padded by {padding}")
+    if count < 1 or (room < 0 and not ceil_mode):
+        raise ValueError(
+            f"a pooling window of {kernel} cells does not fit an axis of {n} padded by {padding}"
+        )
     return count
 
 
@@ -150,12 +163,21 @@ def pool_geometry(
 
 
 def max_pool(
-    rank: int, x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, return_indices: bool
+    rank: int,
+    x: Tensor,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    return_indices: bool,
 ) -> Any:
     name, found = f"max_pool{rank}d", []
 
     def run(x: Tensor) -> Tensor:
-        index = window.pool_index(x, **pool_geometry(name, rank, x, kernel, stride, padding, dilation, ceil_mode))
+        index = window.pool_index(
+            x, **pool_geometry(name, rank, x, kernel, stride, padding, dilation, ceil_mode)
+        )
         found.append(index)
         return window.pool_take(x, index)
 
@@ -187,8 +209,8 @@ def max_pool2d(
 ) -> Any:
     """The largest element of each window: (N, C, H, W) gives (N, C, H', W').
 
-    The first of equals wins, NaN wins over all, padding never. With `return_indices` also the int32 positions in the
-    flattened plane. The stride is the window's size by default.
+    The first of equals wins, NaN wins over all, padding never. With `return_indices` also the int32
+    positions in the flattened plane. The stride is the window's size by default.
 
     Raises
     ------
@@ -199,7 +221,14 @@ def max_pool2d(
 
 
 def avg_pool(
-    rank: int, x: Tensor, kernel: Any, stride: Any, padding: Any, ceil_mode: bool, include_pad: bool, divisor: int | None
+    rank: int,
+    x: Tensor,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    include_pad: bool,
+    divisor: int | None,
 ) -> Tensor:
     name = f"avg_pool{rank}d"
     if divisor == 0:
@@ -253,16 +282,29 @@ def adaptive_avg_pool(rank: int, x: Tensor, output_size: Any) -> Tensor:
     A mean over a box is a mean along each axis in turn, so uneven windows are small matrix products.
     """
     name = f"adaptive_avg_pool{rank}d"
-    sizes = (output_size,) * rank if isinstance(output_size, int) or output_size is None else tuple(output_size)
+    sizes = (
+        (output_size,) * rank if isinstance(output_size, int) or output_size is None else tuple(output_size)
+    )
     if len(sizes) != rank or any(m is not None and m < 0 for m in sizes):
-        raise ValueError(f"{name}: expected an output size of {rank} non-negative ints or None, got {output_size}")
+        raise ValueError(
+            f"{name}: expected an output size of {rank} non-negative ints or None, got {output_size}"
+        )
 
     def run(x: Tensor) -> Tensor:
         out = tuple(n if m is None else m for n, m in zip(x.shape[2:], sizes, strict=True))
         if any(n == 0 for n in x.shape[1:]):
             raise ValueError(f"{name}: an input of shape {x.shape} has nothing to pool")
         if all(m and n % m == 0 for n, m in zip(x.shape[2:], out, strict=True)):
-            return avg_pool(rank, x, tuple(n // m for n, m in zip(x.shape[2:], out, strict=True)), None, 0, False, True, None)
+            return avg_pool(
+                rank,
+                x,
+                tuple(n // m for n, m in zip(x.shape[2:], out, strict=True)),
+                None,
+                0,
+                False,
+                True,
+                None,
+            )
         for axis, m in enumerate(out, 2):
             weights = Tensor(averaging(x.shape[axis], m), x.dtype, x.backend)  # (n, m)
             x = matmul(x.transpose(axis, -1), weights).transpose(axis, -1)

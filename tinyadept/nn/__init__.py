@@ -1,5 +1,6 @@
 """Neural networks: modules, layers, losses and initial values."""
 
+from ..optim.clip import clip_grad_norm_, clip_grad_value_
 from . import init
 from .activations import (
     ELU,

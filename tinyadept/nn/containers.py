@@ -42,12 +42,18 @@ class Sequential(Module):
     def __getitem__(self, index: int | slice) -> Any:
         """One module, or a `Sequential` of several that keep their names."""
         if isinstance(index, slice):
-            return type(self)(dict(list(entries(self).items())[index]))
+            return Sequential(dict(list(entries(self).items())[index]))
         return list(self)[index]
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        self.add_module(list(entries(self))[index], module)
 
     def append(self, module: Module) -> Self:
         """Add a module at the end; returns the `Sequential`."""
-        self.add_module(str(len(self)), module)
+        number = len(self)
+        while str(number) in entries(self):  # a slice keeps its names, which then do not begin at 0
+            number += 1
+        self.add_module(str(number), module)
         return self
 
 
@@ -75,8 +81,7 @@ class ModuleList(Module):
         return ModuleList(found) if isinstance(found, list) else found
 
     def __setitem__(self, index: int, module: Module) -> None:
-        name = list(entries(self))[index]
-        self.add_module(name, module)
+        self.add_module(list(entries(self))[index], module)
 
     def append(self, module: Module) -> Self:
         """Add a module at the end; returns the list."""

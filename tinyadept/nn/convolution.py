@@ -42,7 +42,7 @@ class Convolution(Module):
     ):
         super().__init__()
         if groups < 1 or in_channels % groups or out_channels % groups:
-            raise ValueError(f"{in_channels} input and {out_channels} output channels do not divide into {groups} groups")
+            raise ValueError(f"{in_channels} and {out_channels} channels do not divide into {groups} groups")
         if isinstance(padding, str) and padding not in ("same", "valid"):
             raise ValueError(f"padding must be ints, 'same' or 'valid', got {padding!r}")
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
@@ -61,10 +61,13 @@ class Convolution(Module):
         reset(self.weight, self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
-        return self.convolve(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        return self.convolve(
+            input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
+        )
 
     def extra_repr(self) -> str:
-        text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
+        text = f"{self.in_channels}, {self.out_channels}"
+        text += f", kernel_size={self.kernel_size}, stride={self.stride}"
         if self.padding != (0,) * self.rank:
             text += f", padding={self.padding}"
         if self.dilation != (1,) * self.rank:
@@ -77,8 +80,8 @@ class Convolution(Module):
 class Conv1d(Convolution):
     """Cross-correlation along one axis.
 
-    Shapes: (N, in_channels, L) gives (N, out_channels, L'); the weight is (out_channels, in_channels / groups, K).
-    Parameters and errors are those of `Conv2d`.
+    Shapes: (N, in_channels, L) gives (N, out_channels, L'); the weight is (out_channels, in_channels /
+    groups, K). Parameters and errors are those of `Conv2d`.
     """
 
     rank = 1
@@ -88,9 +91,9 @@ class Conv1d(Convolution):
 class Conv2d(Convolution):
     """Cross-correlation along two axes.
 
-    Shapes: (N, in_channels, H, W) gives (N, out_channels, H', W') with
-    H' = ⌊(H + 2 · padding - dilation · (kernel_size - 1) - 1) / stride⌋ + 1; the weight is
-    (out_channels, in_channels / groups, kernel height, kernel width). Initial weights are uniform within 1 / √fan_in.
+    Shapes: (N, in_channels, H, W) gives (N, out_channels, H', W') with H' = ⌊(H + 2 · padding - dilation ·
+    (kernel_size - 1) - 1) / stride⌋ + 1; the weight is (out_channels, in_channels / groups, kernel height,
+    kernel width). Initial weights are uniform within 1 / √fan_in.
 
     Parameters
     ----------
@@ -133,7 +136,13 @@ class MaxPool(Module):
 
     def forward(self, input: Tensor) -> Any:
         return self.pool(
-            input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices
+            input,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.dilation,
+            self.ceil_mode,
+            self.return_indices,
         )
 
     def extra_repr(self) -> str:
@@ -185,7 +194,9 @@ class AvgPool(Module):
         self.padding, self.ceil_mode, self.count_include_pad = padding, ceil_mode, count_include_pad
 
     def forward(self, input: Tensor) -> Tensor:
-        return self.pool(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+        return self.pool(
+            input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
+        )
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
@@ -230,9 +241,12 @@ class AdaptiveAvgPool1d(Module):
 
 
 class AdaptiveAvgPool2d(Module):
-    """Means over windows that tile the plane evenly: (N, C, H, W) gives (N, C, *output_size); None keeps an axis."""
+    """Means over windows that tile the plane evenly: (N, C, H, W) gives (N, C, *output_size).
 
-    def __init__(self, output_size: int | None | tuple[int | None, int | None]):
+    In `output_size` None keeps an axis as it is.
+    """
+
+    def __init__(self, output_size: int | tuple[int | None, int | None] | None):
         super().__init__()
         self.output_size = output_size
 

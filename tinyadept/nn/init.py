@@ -1,4 +1,4 @@
-"""Initial values, written over a tensor: constants, and random numbers scaled by what a layer takes in and gives out."""
+"""Initial values, written over a tensor: constants, and random numbers that suit a layer's size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from ..tape import no_grad
 from ..tensor import Tensor
 
 GAINS = {"relu": sqrt(2.0), "tanh": 5 / 3, "selu": 3 / 4}
-LINEAR = ("linear", "sigmoid", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+LINEAR = (
+    "linear",
+    "sigmoid",
+    *(f"{kind}{rank}d" for kind in ("conv", "conv_transpose") for rank in (1, 2, 3)),
+)
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
@@ -34,7 +38,8 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     if nonlinearity == "leaky_relu":
         return sqrt(2 / (1 + (0.01 if param is None else param) ** 2))
     if nonlinearity not in GAINS:
-        raise ValueError(f"no gain is known for {nonlinearity!r}: expected leaky_relu, {', '.join((*GAINS, *LINEAR))}")
+        known = ", ".join(("leaky_relu", *GAINS, *LINEAR))
+        raise ValueError(f"no gain is known for {nonlinearity!r}: expected one of {known}")
     return GAINS[nonlinearity]
 
 
@@ -54,12 +59,14 @@ def fans(tensor: Tensor) -> tuple[int, int]:
 
 @no_grad()
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Uniform numbers in [a, b)."""
+    """Uniform numbers between a and b."""
     return tensor.copy_(rand(tensor.shape, generator=generator, device=tensor.backend) * (b - a) + a)
 
 
 @no_grad()
-def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
+def normal_(
+    tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
+) -> Tensor:
     """Normal numbers of this mean and standard deviation."""
     return tensor.copy_(randn(tensor.shape, generator=generator, device=tensor.backend) * std + mean)
 
@@ -83,8 +90,8 @@ def trunc_normal_(
     inside = (erf((b - mean) / std / sqrt(2)) - erf((a - mean) / std / sqrt(2))) / 2
     if inside < 0.1:
         raise ValueError(
-            f"trunc_normal_: [{a}, {b}] holds {max(inside, 0):.2%} of the normal distribution of mean {mean} and std {std}, "
-            "expected at least 10%"
+            f"trunc_normal_: [{a}, {b}] holds {max(inside, 0):.2%} of a normal distribution "
+            f"of mean {mean} and std {std}, expected at least 10%"
         )
     normal_(tensor, mean, std, generator)
     while bool((outside := (tensor < a) | (tensor > b)).any()):

@@ -14,7 +14,7 @@ from .module import Module, Parameter
 
 
 def reset(weight: Tensor, bias: Tensor | None) -> None:
-    """Uniform numbers within 1 / √fan_in, for the weight (He et al.'s rule with slope √5) and for the bias."""
+    """Uniform numbers within 1 / √fan_in, for the weight (He's rule with slope √5) and for the bias."""
     init.kaiming_uniform_(weight, a=sqrt(5))
     if bias is not None:
         bound = 1 / sqrt(max(init.fans(weight)[0], 1))
@@ -59,7 +59,8 @@ class Linear(Module):
         return F.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+        sizes = f"in_features={self.in_features}, out_features={self.out_features}"
+        return f"{sizes}, bias={self.bias is not None}"
 
 
 class Embedding(Module):

@@ -5,6 +5,8 @@ Every one takes `reduction`: "mean" (over elements, or over the batch where a lo
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from .. import functional as F
 from ..tensor import Tensor
 from .module import Module
@@ -13,10 +15,12 @@ from .module import Module
 class Loss(Module):
     """What all losses share."""
 
+    reductions: ClassVar[tuple[str, ...]] = ("mean", "sum", "none")
+
     def __init__(self, reduction: str):
         super().__init__()
-        if reduction not in ("mean", "sum", "none") and not (reduction == "batchmean" and isinstance(self, KLDivLoss)):
-            raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
+        if reduction not in self.reductions:
+            raise ValueError(f"reduction must be one of {', '.join(self.reductions)}, got {reduction!r}")
         self.reduction = reduction
 
 
@@ -121,7 +125,9 @@ class NLLLoss(Loss):
         self.ignore_index = ignore_index
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.nll_loss(input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
+        return F.nll_loss(
+            input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction
+        )
 
 
 class BCELoss(Loss):
@@ -138,12 +144,23 @@ class BCELoss(Loss):
 
 
 class BCEWithLogitsLoss(Loss):
-    """Binary cross-entropy of sigmoid(input); `weight` scales each loss, `pos_weight` those of positive targets."""
+    """Binary cross-entropy of sigmoid(input).
+
+    Parameters
+    ----------
+    weight : Tensor, optional
+        Scales each loss; broadcast.
+    reduction : str
+    pos_weight : Tensor, optional
+        Scales the loss of positive targets; broadcast.
+    """
 
     weight: Tensor | None
     pos_weight: Tensor | None
 
-    def __init__(self, weight: Tensor | None = None, *, reduction: str = "mean", pos_weight: Tensor | None = None):
+    def __init__(
+        self, weight: Tensor | None = None, *, reduction: str = "mean", pos_weight: Tensor | None = None
+    ):
         super().__init__(reduction)
         self.register_buffer("weight", weight)
         self.register_buffer("pos_weight", pos_weight)
@@ -155,7 +172,9 @@ class BCEWithLogitsLoss(Loss):
 
 
 class KLDivLoss(Loss):
-    """target · (log target - input) of log-probabilities; the reduction "batchmean" is the divergence itself."""
+    """target · (log target - input) of log-probabilities; "batchmean" gives the divergence itself."""
+
+    reductions = ("mean", "sum", "none", "batchmean")
 
     def __init__(self, *, reduction: str = "mean", log_target: bool = False):
         super().__init__(reduction)

@@ -46,10 +46,11 @@ class Incompatible(NamedTuple):
 
 
 class Module:
-    """A part of a network: subclasses assign parameters and modules in ``__init__`` and compute in ``forward``.
+    """A part of a network: subclasses assign their parts in ``__init__`` and compute in ``forward``.
 
-    Whatever `Parameter` or `Module` is assigned to an attribute belongs to the module under the attribute's name.
-    Tensors that are no parameters but part of the state, such as running means, are named by `register_buffer`.
+    Whatever `Parameter` or `Module` is assigned to an attribute belongs to the module under the attribute's
+    name. Tensors that are no parameters but part of the state, such as running means, are named by
+    `register_buffer`.
 
     Attributes
     ----------
@@ -84,24 +85,23 @@ class Module:
     # --- attributes ---
 
     def __setattr__(self, name: str, value: Any) -> None:
-        own = vars(self)
+        own, who = vars(self), type(self).__name__
         if "_buffers" not in own and isinstance(value, (Parameter, Module)):
-            kind = "parameter" if isinstance(value, Parameter) else "module"
             raise AttributeError(
-                f"{type(self).__name__} got its {kind} {name!r} before super().__init__(): call that first in __init__"
+                f"{who} was given {name!r} before super().__init__() ran: call that first in {who}.__init__"
             )
         old = own.get(name)
         if isinstance(old, Parameter) and value is not None and not isinstance(value, Parameter):
             raise TypeError(
-                f"{name!r} of {type(self).__name__} is a parameter and takes a Parameter or None, got "
-                f"{type(value).__name__}: write {name}.copy_(value) under no_grad, or delete the attribute first"
+                f"{name!r} of {who} is a parameter and takes a Parameter or None, "
+                f"got {type(value).__name__}: "
+                f"write {name}.copy_(value) under no_grad, or delete the attribute first"
             )
         if isinstance(value, Parameter):
             self._buffers.pop(name, None)
         elif name in own.get("_buffers", ()) and value is not None and not isinstance(value, Tensor):
-            raise TypeError(
-                f"{name!r} of {type(self).__name__} is a buffer and takes a Tensor or None, got {type(value).__name__}"
-            )
+            got = type(value).__name__
+            raise TypeError(f"{name!r} of {who} is a buffer and takes a Tensor or None, got {got}")
         object.__setattr__(self, name, value)
 
     def __delattr__(self, name: str) -> None:
@@ -149,7 +149,7 @@ class Module:
         if not name or "." in name:
             raise ValueError(f"{who} cannot have an attribute {name!r}: a name is not empty and has no dot")
         if not isinstance(getattr(self, name, None), (Tensor, Module, type(None))):
-            raise ValueError(f"{who} already has an attribute {name!r} that is none of its parameters, buffers and modules")
+            raise ValueError(f"{who} has another attribute {name!r}, which cannot become a {kind.__name__}")
         setattr(self, name, value)
 
     # --- what belongs to the module ---
@@ -222,7 +222,9 @@ class Module:
         """The buffers, each once."""
         return (buffer for _, buffer in self.named_buffers(recurse=recurse))
 
-    def _members(self, own: Callable, prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Any]]:
+    def _members(
+        self, own: Callable, prefix: str, recurse: bool, remove_duplicate: bool
+    ) -> Iterator[tuple[str, Any]]:
         seen: set[int] = set()
         for path, module in self.named_modules(prefix, remove_duplicate) if recurse else [(prefix, self)]:
             for name, x in own(module):
@@ -329,8 +331,9 @@ class Module:
     def to(self, *targets: Any, dtype: Any = None, device: Any = None) -> Self:
         """Move parameters and buffers to another device or floating-point dtype.
 
-        The tensors remain the same objects, so that optimisers keep hold of them; their memory is replaced. Integer
-        buffers keep their dtype. Returns the module, which stays as it was if something cannot be moved.
+        The tensors remain the same objects, so that optimisers keep hold of them; their memory is replaced.
+        Integer buffers keep their dtype. Returns the module, which stays as it was if something cannot be
+        moved.
 
         Parameters
         ----------
@@ -346,10 +349,13 @@ class Module:
         for x in {id(x): x for x in chain(self.parameters(), self.buffers())}.values():
             moved = x.detach().to(*targets, dtype=dtype, device=device)
             if x.is_floating_point and not moved.is_floating_point:
-                raise TypeError(f"a module's parameters are floating point, and cannot be made {moved.dtype.name}")
+                raise TypeError(
+                    f"a module's parameters are floating point, and cannot be made {moved.dtype.name}"
+                )
             moves.append((x, moved if x.is_floating_point else x.detach().to(device=moved.backend)))
         for x, moved in moves:
-            x.buffer, x.view, x.dtype, x.backend, x.version = moved.buffer, moved.view, moved.dtype, moved.backend, moved.version
+            x.buffer, x.view, x.version = moved.buffer, moved.view, moved.version
+            x.dtype, x.backend = moved.dtype, moved.backend
             if x.grad is not None:
                 x.grad = x.grad.detach().to(moved)
         return self
@@ -357,14 +363,14 @@ class Module:
     # --- hooks ---
 
     def register_forward_pre_hook(self, hook: Callable) -> Callable[[], None]:
-        """Call ``hook(module, args)`` before each forward; what it returns, unless None, replaces the arguments.
+        """Call ``hook(module, args)`` before each forward; a result other than None replaces the arguments.
 
         Returns a function that removes the hook.
         """
         return attach(self._pre_hooks, hook)
 
     def register_forward_hook(self, hook: Callable) -> Callable[[], None]:
-        """Call ``hook(module, args, output)`` after each forward; what it returns, unless None, replaces the output.
+        """Call ``hook(module, args, output)`` after each forward; a result other than None replaces it.
 
         Returns a function that removes the hook.
         """
@@ -377,7 +383,8 @@ class Module:
         return ""
 
     def __repr__(self) -> str:
-        inside = [f"({name}): {indented(repr(module))}" for name, module in vars(self).items() if isinstance(module, Module)]
+        children = ((name, value) for name, value in vars(self).items() if isinstance(value, Module))
+        inside = [f"({name}): {indented(repr(module))}" for name, module in children]
         extra = self.extra_repr()
         if not inside:
             return f"{type(self).__name__}({extra})"

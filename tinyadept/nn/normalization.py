@@ -43,7 +43,11 @@ class BatchNorm(Module):
 
     def reset_running_stats(self) -> None:
         """Mean 0 and variance 1 again, as before any batch."""
-        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
+        if (
+            self.running_mean is not None
+            and self.running_var is not None
+            and self.num_batches_tracked is not None
+        ):
             init.zeros_(self.running_mean)
             init.ones_(self.running_var)
             init.zeros_(self.num_batches_tracked)
@@ -59,7 +63,8 @@ class BatchNorm(Module):
         if input.ndim not in self.ranks or input.shape[1] != self.num_features:
             axes = " or ".join(map(str, self.ranks))
             raise ValueError(
-                f"{type(self).__name__} takes {axes} axes with {self.num_features} channels on axis 1, got shape {input.shape}"
+                f"{type(self).__name__} takes {axes} axes, the second of {self.num_features} channels, "
+                f"got shape {input.shape}"
             )
         momentum = self.momentum or 0.0
         if self.training and self.num_batches_tracked is not None:
@@ -91,8 +96,8 @@ class BatchNorm1d(BatchNorm):
 class BatchNorm2d(BatchNorm):
     """Each channel of (N, C, H, W) brought to mean 0 and variance 1 over the batch (Ioffe and Szegedy, 2015).
 
-    In training by the batch's own mean and (biased) variance, while the running mean and (unbiased) variance move
-    towards them; in use by the running ones.
+    In training by the batch's own mean and (biased) variance, while the running mean and (unbiased) variance
+    move towards them; in use by the running ones.
 
     Parameters
     ----------
@@ -215,7 +220,9 @@ class RMSNorm(Module):
 
     weight: Parameter | None
 
-    def __init__(self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True):
+    def __init__(
+        self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True
+    ):
         super().__init__()
         self.normalized_shape = as_shape(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine

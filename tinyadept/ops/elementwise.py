@@ -23,7 +23,7 @@ def infer(op: Any, inputs: tuple, params: dict) -> tuple:
                 break
         else:
             return inputs, common_shape(op, inputs), op.gives or dtype
-    inputs = operands(op, inputs)
+    inputs = tuple(operands(op, inputs))
     backend, values = backend_of(op, inputs), inputs[op.mask :]
     dtype = compute_dtype(op, values)
     ready = lifted(op, values, dtype, backend)
@@ -70,7 +70,7 @@ def wide(function: Any) -> Any:
     return run
 
 
-# --- arithmetic -------------------------------------------------------------------------------------------------------
+# --- arithmetic ---------------------------------------------------------------------------------------------
 
 add = define(elementwise, "add", np.add, lambda g, out, a, b: g, lambda g, out, a, b: g)
 sub = define(elementwise, "sub", np.subtract, lambda g, out, a, b: g, lambda g, out, a, b: -g, takes="number")
@@ -142,7 +142,12 @@ neg = define(elementwise, "neg", np.negative, lambda g, out, a: -g, takes="numbe
 abs = define(elementwise, "abs", np.abs, lambda g, out, a: g * sign(a))
 sign = define(elementwise, "sign", lambda a: a if a.dtype == bool else np.sign(a), lambda g, out, a: g * 0)
 reciprocal = define(
-    elementwise, "reciprocal", np.reciprocal, lambda g, out, a: -g * out * out, takes="float", domain=(0.5, 3.0)
+    elementwise,
+    "reciprocal",
+    np.reciprocal,
+    lambda g, out, a: -g * out * out,
+    takes="float",
+    domain=(0.5, 3.0),
 )
 copy = define(elementwise, "copy", np.array, lambda g, out, a: g)
 cast = define(
@@ -152,22 +157,26 @@ cast = define(
     lambda g, out, a, dtype: g.to(a.dtype) if a.dtype in dtypes.FLOATS else None,
 )
 
-# --- rounding: piecewise constant, so gradients are zero --------------------------------------------------------------
+# --- rounding: piecewise constant, so gradients are zero ----------------------------------------------------
 
 floor = define(elementwise, "floor", np.floor, lambda g, out, a: g * 0, takes="number")
 ceil = define(elementwise, "ceil", np.ceil, lambda g, out, a: g * 0, takes="number")
 trunc = define(elementwise, "trunc", np.trunc, lambda g, out, a: g * 0, takes="number")
 round = define(elementwise, "round", np.rint, lambda g, out, a: g * 0, takes="number")  # ties to even
 
-# --- exponentials, logarithms, trigonometry ---------------------------------------------------------------------------
+# --- exponentials, logarithms, trigonometry -----------------------------------------------------------------
 
 exp = define(elementwise, "exp", np.exp, lambda g, out, a: g * out, takes="float", ulps=8.0)
 expm1 = define(elementwise, "expm1", np.expm1, lambda g, out, a: g * (out + 1), takes="float", ulps=8.0)
-log = define(elementwise, "log", np.log, lambda g, out, a: g / a, takes="float", domain=(0.01, 100.0), ulps=8.0)
+log = define(
+    elementwise, "log", np.log, lambda g, out, a: g / a, takes="float", domain=(0.01, 100.0), ulps=8.0
+)
 log1p = define(
     elementwise, "log1p", np.log1p, lambda g, out, a: g / (a + 1), takes="float", domain=(-0.9, 9.0), ulps=8.0
 )
-root = define(elementwise, "sqrt", np.sqrt, lambda g, out, a: g / (out * 2), takes="float", domain=(0.01, 9.0))
+root = define(
+    elementwise, "sqrt", np.sqrt, lambda g, out, a: g / (out * 2), takes="float", domain=(0.01, 9.0)
+)
 rsqrt = define(
     elementwise,
     "rsqrt",
@@ -179,12 +188,23 @@ rsqrt = define(
 sin = define(elementwise, "sin", np.sin, lambda g, out, a: g * cos(a), takes="float", ulps=8.0)
 cos = define(elementwise, "cos", np.cos, lambda g, out, a: -g * sin(a), takes="float", ulps=8.0)
 tan = define(
-    elementwise, "tan", np.tan, lambda g, out, a: g * (out * out + 1), takes="float", domain=(-1.4, 1.4), ulps=8.0
+    elementwise,
+    "tan",
+    np.tan,
+    lambda g, out, a: g * (out * out + 1),
+    takes="float",
+    domain=(-1.4, 1.4),
+    ulps=8.0,
 )
 atan = define(elementwise, "atan", np.arctan, lambda g, out, a: g / (a * a + 1), takes="float", ulps=8.0)
 tanh = define(elementwise, "tanh", np.tanh, lambda g, out, a: g * (1 - out * out), takes="float", ulps=8.0)
 erf = define(
-    elementwise, "erf", special.erf, lambda g, out, a: g * (exp(-(a * a)) * (2 / sqrt(pi))), takes="float", ulps=8.0
+    elementwise,
+    "erf",
+    special.erf,
+    lambda g, out, a: g * (exp(-(a * a)) * (2 / sqrt(pi))),
+    takes="float",
+    ulps=8.0,
 )
 sigmoid = define(
     elementwise,
@@ -195,7 +215,7 @@ sigmoid = define(
     ulps=8.0,
 )
 
-# --- comparisons and logic: no gradient flows -------------------------------------------------------------------------
+# --- comparisons and logic: no gradient flows ---------------------------------------------------------------
 
 eq = define(elementwise, "eq", np.equal, None, None, gives=dtypes.bool_)
 ne = define(elementwise, "ne", np.not_equal, None, None, gives=dtypes.bool_)
@@ -211,7 +231,7 @@ isnan = define(elementwise, "isnan", np.isnan, None, gives=dtypes.bool_)
 isinf = define(elementwise, "isinf", np.isinf, None, gives=dtypes.bool_)
 isfinite = define(elementwise, "isfinite", np.isfinite, None, gives=dtypes.bool_)
 
-# --- choosing: NaN wins, ties share -----------------------------------------------------------------------------------
+# --- choosing: NaN wins, ties share -------------------------------------------------------------------------
 
 where = define(
     elementwise,
@@ -246,7 +266,7 @@ clamp = define(
     takes="number",
 )
 
-# --- activations ------------------------------------------------------------------------------------------------------
+# --- activations --------------------------------------------------------------------------------------------
 
 ROOT_HALF, ROOT_2_OVER_PI = sqrt(0.5), sqrt(2 / pi)
 
@@ -286,7 +306,9 @@ def mish_slope(a: Tensor) -> Tensor:
     return t + a * (1 - t * t) * sigmoid(a)
 
 
-relu = define(elementwise, "relu", lambda a: np.maximum(a, a.dtype.type(0)), lambda g, out, a: where(out <= 0, 0.0, g))
+relu = define(
+    elementwise, "relu", lambda a: np.maximum(a, a.dtype.type(0)), lambda g, out, a: where(out <= 0, 0.0, g)
+)
 leaky_relu = define(
     elementwise,
     "leaky_relu",
@@ -310,9 +332,16 @@ silu = define(
     takes="strict float",
     ulps=8.0,
 )
-gelu = define(elementwise, "gelu", gelu_exact, lambda g, out, a: g * gelu_slope(a), takes="strict float", ulps=8.0)
+gelu = define(
+    elementwise, "gelu", gelu_exact, lambda g, out, a: g * gelu_slope(a), takes="strict float", ulps=8.0
+)
 gelu_tanh = define(
-    elementwise, "gelu_tanh", gelu_by_tanh, lambda g, out, a: g * gelu_tanh_slope(a), takes="strict float", ulps=8.0
+    elementwise,
+    "gelu_tanh",
+    gelu_by_tanh,
+    lambda g, out, a: g * gelu_tanh_slope(a),
+    takes="strict float",
+    ulps=8.0,
 )
 softplus = define(
     elementwise,
@@ -322,11 +351,13 @@ softplus = define(
     takes="strict float",
     ulps=8.0,
 )
-mish = define(elementwise, "mish", mish_of, lambda g, out, a: g * mish_slope(a), takes="strict float", ulps=8.0)
+mish = define(
+    elementwise, "mish", mish_of, lambda g, out, a: g * mish_slope(a), takes="strict float", ulps=8.0
+)
 hardsigmoid = define(
     elementwise,
     "hardsigmoid",
-    lambda a: np.clip(a / 6 + a.dtype.type(0.5), 0, 1),
+    lambda a: np.clip(a + 3, 0, 6) / 6,
     lambda g, out, a: where((a > -3) & (a < 3), g * (1 / 6), 0.0),
     takes="strict float",
     domain=(-5.0, 5.0),
@@ -334,7 +365,7 @@ hardsigmoid = define(
 hardswish = define(
     elementwise,
     "hardswish",
-    lambda a: a * np.clip(a / 6 + a.dtype.type(0.5), 0, 1),
+    lambda a: a * np.clip(a + 3, 0, 6) / 6,
     lambda g, out, a: where(a < -3, 0.0, where(a <= 3, g * (a * (1 / 3) + 0.5), g)),
     takes="strict float",
     domain=(-5.0, 5.0),
@@ -353,5 +384,10 @@ def silu_bend(a: Tensor) -> Tensor:
 
 
 silu_slope = define(
-    elementwise, "silu_slope", slope_of_silu, lambda g, out, a: g * silu_bend(a), takes="strict float", ulps=8.0
+    elementwise,
+    "silu_slope",
+    slope_of_silu,
+    lambda g, out, a: g * silu_bend(a),
+    takes="strict float",
+    ulps=8.0,
 )

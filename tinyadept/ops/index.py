@@ -53,7 +53,9 @@ def infer_put_add(op: Any, inputs: tuple, params: dict) -> tuple:
     axis = params["axis"]
     after = values.shape[axis + index_tensor(op, index).ndim :]
     if values.shape[axis : axis + index.ndim] != index.shape:
-        raise ValueError(f"put_add: values {values.shape} do not hold the index shape {index.shape} at axis {axis}")
+        raise ValueError(
+            f"put_add: values {values.shape} do not hold the index shape {index.shape} at axis {axis}"
+        )
     return inputs, values.shape[:axis] + (params["size"],) + after, values.dtype
 
 
@@ -71,9 +73,13 @@ def infer_put(op: Any, inputs: tuple, params: dict) -> tuple:
 
 def check_along(op: Any, shape: Shape, index: Tensor, axis: int) -> None:
     index_tensor(op, index)
-    fits = index.ndim == len(shape) and all(m <= n for a, (m, n) in enumerate(zip(index.shape, shape)) if a != axis)
+    fits = index.ndim == len(shape) and all(
+        m <= n for a, (m, n) in enumerate(zip(index.shape, shape)) if a != axis
+    )
     if not fits:
-        raise ValueError(f"{op.name}: an index of shape {index.shape} does not fit shape {shape} outside axis {axis}")
+        raise ValueError(
+            f"{op.name}: an index of shape {index.shape} does not fit shape {shape} outside axis {axis}"
+        )
 
 
 def infer_take_along(op: Any, inputs: tuple, params: dict) -> tuple:
@@ -199,11 +205,15 @@ take = define(
     "take",
     np_take,
     lambda g, out, x, index, axis: (
-        put_add(g, index, axis=axis, size=x.shape[axis]) if x.shape else put_add(g, index, axis=0, size=1).reshape(())
+        put_add(g, index, axis=axis, size=x.shape[axis])
+        if x.shape
+        else put_add(g, index, axis=0, size=1).reshape(())
     ),
     None,
 )
-put_add = define(adding, "put_add", np_put_add, lambda g, out, values, index, axis, size: take(g, index, axis=axis), None)
+put_add = define(
+    adding, "put_add", np_put_add, lambda g, out, values, index, axis, size: take(g, index, axis=axis), None
+)
 put = define(
     putting,
     "put",

@@ -12,7 +12,9 @@ from .table import Family, backend_of, broadcast, compute_dtype, define, lifted,
 def infer(op: Any, inputs: tuple, params: dict) -> tuple:
     a, b = operands(op, inputs)
     if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-2]:
-        raise ValueError(f"matmul: shapes {a.shape} and {b.shape} do not fit: expected (…, n, k) and (…, k, m)")
+        raise ValueError(
+            f"matmul: shapes {a.shape} and {b.shape} do not fit: expected (…, n, k) and (…, k, m)"
+        )
     backend, dtype = backend_of(op, [a, b]), compute_dtype(op, [a, b])
     batch = broadcast("matmul", a.shape[:-2], b.shape[:-2]) if a.ndim > 2 or b.ndim > 2 else ()
     return tuple(lifted(op, [a, b], dtype, backend)), (*batch, a.shape[-2], b.shape[-1]), dtype

@@ -21,19 +21,26 @@ def look(op: Any, inputs: tuple, params: dict) -> Tensor:
 def carry(op: Any, inputs: tuple, params: dict) -> Tensor:
     """Move values to another device."""
     (x,), backend = inputs, params["backend"]
-    out = wrap(backend.upload(np.array(x.backend.download(x), order="C")), View.dense(x.shape), x.dtype, backend)
+    out = wrap(
+        backend.upload(np.array(x.backend.download(x), order="C")), View.dense(x.shape), x.dtype, backend
+    )
     return finish(op, out, inputs, params)
 
 
 def infer_cat(op: Any, inputs: tuple, params: dict) -> tuple:
-    inputs = operands(op, inputs)
+    inputs = tuple(operands(op, inputs))
     if not inputs:
         raise ValueError("cat of no tensors: expected at least one")
     axis = params["axis"] = normal_axis(params["axis"], max(x.ndim for x in inputs))
     first = max(inputs, key=lambda x: x.ndim)
     for x in inputs:
-        if x.ndim != first.ndim or x.shape[:axis] + x.shape[axis + 1 :] != first.shape[:axis] + first.shape[axis + 1 :]:
-            raise ValueError(f"cat along axis {axis}: shapes {first.shape} and {x.shape} differ in another axis")
+        if (
+            x.ndim != first.ndim
+            or x.shape[:axis] + x.shape[axis + 1 :] != first.shape[:axis] + first.shape[axis + 1 :]
+        ):
+            raise ValueError(
+                f"cat along axis {axis}: shapes {first.shape} and {x.shape} differ in another axis"
+            )
     if first.ndim == 0:
         raise ValueError("cat takes tensors with at least one axis: stack() makes a new one")
     length = sum(x.shape[axis] for x in inputs)
@@ -47,7 +54,9 @@ def infer_place(op: Any, inputs: tuple, params: dict) -> tuple:
     shape = base[0].shape if base else params["shape"]
     region = params["move"].view(shape)
     if value.shape != region.shape:
-        raise ValueError(f"{op.name}: a value of shape {value.shape} does not fill a region of shape {region.shape}")
+        raise ValueError(
+            f"{op.name}: a value of shape {value.shape} does not fill a region of shape {region.shape}"
+        )
     return inputs, shape, inputs[0].dtype
 
 
@@ -92,17 +101,26 @@ def fold(g: Tensor, shape: Shape, axis: int, size: int, step: int) -> Tensor:
     count, total = g.shape[axis], None
     for k in range(size):
         cells = slice(k, k + step * (count - 1) + 1, step)
-        spot = Move(index.op, (("key", (slice(None),) * axis + (cells,) + (slice(None),) * (len(shape) - axis - 1)),))
+        spot = Move(
+            index.op, (("key", (slice(None),) * axis + (cells,) + (slice(None),) * (len(shape) - axis - 1)),)
+        )
         piece = place(g.select(-1, k), shape=shape, move=spot)
         total = piece if total is None else total + piece
     return zeros(shape, g) if total is None else total
 
 
 permute = define(
-    move, "permute", lambda view, order: view.permute(order), lambda g, out, a, order: g.permute(inverse(order))
+    move,
+    "permute",
+    lambda view, order: view.permute(order),
+    lambda g, out, a, order: g.permute(inverse(order)),
 )
-expand = define(move, "expand", lambda view, shape: view.expand(shape), lambda g, out, a, shape: g)  # summed by the tape
-reshape = define(move, "reshape", lambda view, shape: view.reshape(shape), lambda g, out, a, shape: g.reshape(a.shape))
+expand = define(
+    move, "expand", lambda view, shape: view.expand(shape), lambda g, out, a, shape: g
+)  # summed by the tape
+reshape = define(
+    move, "reshape", lambda view, shape: view.reshape(shape), lambda g, out, a, shape: g.reshape(a.shape)
+)
 index = define(
     move,
     "index",
@@ -158,5 +176,3 @@ def sum_to(x: Tensor, shape: Shape) -> Tensor:
     axes = tuple(a for a, n in enumerate(x.shape) if a < lead or shape[a - lead] != n)
     total = x.sum(axes, keepdim=True) if axes else x
     return total.reshape(shape)
-
-

@@ -1,7 +1,7 @@
 """Rows brought to a common scale: softmax and the normalisations.
 
-The gradients of the normalisations are rows too, so that a backend can do each in one kernel. Their own derivatives
-are taken through the same formula written in tensor operators (`through`).
+The gradients of the normalisations are rows too, so that a backend can do each in one kernel. Their own
+derivatives are taken through the same formula written in tensor operators (`through`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .table import Family, compute_dtype, define, lifted, operands
 
 
 def infer(op: Any, inputs: tuple, params: dict) -> tuple:
-    inputs = operands(op, inputs)
+    inputs = tuple(operands(op, inputs))
     if "axis" in params:
         params["axis"] = normal_axis(params["axis"], inputs[0].ndim)
     else:
@@ -72,7 +72,7 @@ log_softmax = define(
 )
 
 
-# --- x̂ = (x - mean) / √(var + eps): layer, group, instance and batch normalisation differ in their axes alone ---------
+# --- x̂ = (x - mean) / √(var + eps): layer, group, instance and batch normalisation differ in their axes alone 
 
 
 def np_normalize(a: np.ndarray, axes: tuple, eps: float) -> np.ndarray:
@@ -81,7 +81,8 @@ def np_normalize(a: np.ndarray, axes: tuple, eps: float) -> np.ndarray:
 
 
 def centred(a: np.ndarray, axes: tuple, eps: float) -> tuple[np.ndarray, np.ndarray]:
-    apart = a - a.mean(axes, dtype=np.float64, keepdims=True).astype(a.dtype)
+    mean = a.mean(axes, dtype=np.float64, keepdims=True)
+    apart = np.subtract(a, mean, out=np.empty_like(a, order="C"), casting="same_kind")  # rounded once
     square = np.square(apart).mean(axes, dtype=np.float64, keepdims=True)
     return apart, (1 / np.sqrt(square + eps)).astype(a.dtype)
 
@@ -117,7 +118,7 @@ normalize_input = define(
 )
 
 
-# --- x̂ = x / √(mean x² + eps) ------------------------------------------------------------------------------------------
+# --- x̂ = x / √(mean x² + eps) --------------------------------------------------------------------------------
 
 
 def rms_scale(a: np.ndarray, axes: tuple, eps: float) -> np.ndarray:
@@ -148,6 +149,8 @@ rms_normalize_input = define(
     "rms_normalize_input",
     np_rms_normalize_input,
     lambda h, out, g, a, axes, eps: rms_normalize_input(h, a, axes=axes, eps=eps),
-    lambda h, out, g, a, axes, eps: through(lambda a, g: rms_normalize_input_formula(a, g, axes, eps), h, a, g),
+    lambda h, out, g, a, axes, eps: through(
+        lambda a, g: rms_normalize_input_formula(a, g, axes, eps), h, a, g
+    ),
     takes="strict float",
 )

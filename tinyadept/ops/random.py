@@ -1,8 +1,8 @@
 """Counter-based random numbers: the same bits on every device.
 
-Philox4x32-10 (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC11). The state is an int32 tensor of
-four words, (key low, key high, counter low, counter high). Element i of a draw is word ``i % 4`` of block
-``counter + i // 4``, so that no element depends on another.
+Philox4x32-10 (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC11). The state is an int32
+tensor of four words, (key low, key high, counter low, counter high). Element i of a draw is word ``i % 4``
+of block ``counter + i // 4``, so that no element depends on another.
 """
 
 from __future__ import annotations
@@ -45,7 +45,12 @@ def philox(state: np.ndarray, blocks: int) -> np.ndarray:
     c = [counter & LOW_WORD, counter >> WORD, np.zeros(blocks, np.uint64), np.zeros(blocks, np.uint64)]
     for _ in range(10):
         first, second = MULTIPLIERS[0] * c[0], MULTIPLIERS[1] * c[2]
-        c = [(second >> WORD) ^ c[1] ^ key[0], second & LOW_WORD, (first >> WORD) ^ c[3] ^ key[1], first & LOW_WORD]
+        c = [
+            (second >> WORD) ^ c[1] ^ key[0],
+            second & LOW_WORD,
+            (first >> WORD) ^ c[3] ^ key[1],
+            first & LOW_WORD,
+        ]
         key = [key[0] + KEY_STEPS[0], key[1] + KEY_STEPS[1]]
     return np.stack(c, axis=-1).astype(np.uint32)
 
@@ -72,7 +77,9 @@ def np_normal(state: np.ndarray, shape: Shape) -> np.ndarray:
 def np_advance(state: np.ndarray, blocks: int) -> np.ndarray:
     now = state.view(np.uint32)
     counter = (int(now[2]) | int(now[3]) << 32) + blocks
-    return np.array([now[0], now[1], counter & 0xFFFFFFFF, counter >> 32 & 0xFFFFFFFF], np.uint32).view(np.int32)
+    return np.array([now[0], now[1], counter & 0xFFFFFFFF, counter >> 32 & 0xFFFFFFFF], np.uint32).view(
+        np.int32
+    )
 
 
 random_bits = define(

@@ -21,7 +21,11 @@ def infer(op: Any, inputs: tuple, params: dict) -> tuple:
     if op.name in NEEDS_ELEMENTS and 0 in [x.shape[a] for a in axes]:
         raise ValueError(f"{op.name} over axes {axes} of shape {x.shape}: there is nothing to choose from")
     shape = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
-    return tuple(lifted(op, [x], dtype, x.backend)), shape, op.gives(dtype) if callable(op.gives) else op.gives or dtype
+    return (
+        tuple(lifted(op, [x], dtype, x.backend)),
+        shape,
+        op.gives(dtype) if callable(op.gives) else op.gives or dtype,
+    )
 
 
 def infer_scan(op: Any, inputs: tuple, params: dict) -> tuple:
@@ -59,7 +63,9 @@ def fold_mean(a: np.ndarray, axes: tuple) -> np.ndarray:
 def fold_var(a: np.ndarray, axes: tuple, correction: float) -> np.ndarray:
     """Two passes: the mean first, so that large means cost no digits."""
     apart = a - fold_mean(a, axes)
-    return np.true_divide(np.square(apart).sum(axes, keepdims=True), max(count(a.shape, axes) - correction, 0))
+    return np.true_divide(
+        np.square(apart).sum(axes, keepdims=True), max(count(a.shape, axes) - correction, 0)
+    )
 
 
 def fold_norm(a: np.ndarray, axes: tuple) -> np.ndarray:
@@ -123,9 +129,16 @@ var = define(
     "var",
     fold_var,
     lambda g, out, a, axes, correction: (
-        g * (2 / max(count(a.shape, axes) - correction, 0) if count(a.shape, axes) > correction else float("nan"))
-    )
-    * (a - a.mean(axes, keepdim=True)),
+        (
+            g
+            * (
+                2 / max(count(a.shape, axes) - correction, 0)
+                if count(a.shape, axes) > correction
+                else float("nan")
+            )
+        )
+        * (a - a.mean(axes, keepdim=True))
+    ),
     takes="strict float",
 )
 norm = define(  # Euclidean; its gradient at zero is zero

@@ -1,8 +1,8 @@
 """erf and erfc, which NumPy lacks, to about one ulp of float64.
 
-For |x| < 1/2 the Maclaurin series of erf (DLMF 7.6.1). Elsewhere erfc(x) = exp(-x²) · C(t) / (1 + 2x), where C is a
-Chebyshev series in t = (x - 3.75) / (x + 3.75) (the form of Shepherd and Laframboise, Math. Comp. 36, 1981); its
-coefficients were interpolated at 64 nodes for 0 <= x <= 28 with 50 digits.
+For |x| < 1/2 the Maclaurin series of erf (DLMF 7.6.1). Elsewhere erfc(x) = exp(-x²) · C(t) / (1 + 2x), where
+C is a Chebyshev series in t = (x - 3.75) / (x + 3.75) (the form of Shepherd and Laframboise, Math. Comp. 36,
+1981); its coefficients were interpolated at 64 nodes for 0 <= x <= 28 with 50 digits.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import dis
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -29,8 +29,8 @@ class Family:
     name : str
         Backends look their driver up by it.
     infer : callable
-        ``infer(op, inputs, params)`` returns the inputs (numbers lifted, dtypes met), the shape and the dtype of the
-        result, or raises.
+        ``infer(op, inputs, params)`` returns the inputs (numbers lifted, dtypes met), the shape and the
+        dtype of the result, or raises.
     run : callable, optional
         ``run(op, inputs, params)`` makes the result. By default the backend of the inputs does; the family
         `move` needs none.
@@ -53,12 +53,14 @@ class Op:
     forward : callable
         What the op means: arrays in, array out. In the family `move` views in, view out.
     vjps : tuple
-        One gradient rule per input, ``rule(g, out, *inputs, **params)``, written in tensor operators; None where no
-        gradient flows. A variadic op has a single rule, ``rule(g, out, position, *inputs, **params)``.
+        One gradient rule per input, ``rule(g, out, *inputs, **params)``, written in tensor operators; None
+        where no gradient flows. A variadic op has a single rule, ``rule(g, out, position, *inputs,
+        **params)``.
     domain : pair of float, or one pair per input
         Where the mathematics is defined, for those who draw random inputs.
     takes : str
-        Dtypes that it computes in: ``"any"``, ``"number"`` (no bool), ``"float"`` (ints become float32) or ``"bool"``.
+        Dtypes that it computes in: ``"any"``, ``"number"`` (no bool), ``"float"`` (ints become float32) or
+        ``"bool"``.
     gives : dtype, optional
         Of the result, where it is not the dtype computed in.
     mask : bool
@@ -134,7 +136,15 @@ def readings(rule: Callable, arity: int) -> list[int]:
 registry: dict[str, Op] = {}
 
 
-def define(family: Family, name: str, forward: Callable, *vjps: Callable | None, **facts: Any) -> Callable[..., Tensor]:
+class Row(Protocol):
+    """The function that runs an op."""
+
+    op: Op
+
+    def __call__(self, *inputs: Any, **params: Any) -> Tensor: ...
+
+
+def define(family: Family, name: str, forward: Callable, *vjps: Callable | None, **facts: Any) -> Row:
     """Add a row to the table and return the function that runs it.
 
     Parameters
@@ -162,8 +172,9 @@ def define(family: Family, name: str, forward: Callable, *vjps: Callable | None,
         return apply(op, inputs, params)
 
     run.__name__ = run.__qualname__ = name
-    run.op = op  # type: ignore[attr-defined]
-    return run
+    row = cast(Row, run)
+    row.op = op
+    return row
 
 
 def apply(op: Op, inputs: tuple, params: dict, backend: Any = None) -> Tensor:
@@ -186,7 +197,7 @@ def finish(op: Op, out: Tensor, inputs: tuple, params: dict) -> Tensor:
                 needed = True
             if x.buffer.recorded > x.version:
                 check_fresh(x, op)
-        if needed:
+        if needed and out.dtype.kind == "f":
             record(op, out, inputs, params)
     if mode.anomaly:
         check_finite(out, f"the result of {op.name}")
@@ -205,9 +216,13 @@ def apply_into(op: Op, target: Tensor, inputs: tuple, params: dict) -> Tensor:
     """
     inputs, shape, dtype = op.family.infer(op, inputs, params)
     if shape != target.shape:
-        raise ValueError(f"{op.name} in place: the result has shape {shape}, the tensor written to {target.shape}")
+        raise ValueError(
+            f"{op.name} in place: the result has shape {shape}, the tensor written to {target.shape}"
+        )
     if dtypes.KIND[dtype] > dtypes.KIND[target.dtype]:
-        raise TypeError(f"{op.name} in place: a {dtype.name} result does not fit a {target.dtype.name} tensor")
+        raise TypeError(
+            f"{op.name} in place: a {dtype.name} result does not fit a {target.dtype.name} tensor"
+        )
     check_writable(op, target)
     rewrite = begin_write(op, target, inputs, params)
     target.backend.run(op, inputs, shape, dtype, params, into=target)
@@ -220,13 +235,16 @@ def check_writable(op: Op, target: Tensor) -> None:
             f"{op.name} in place on a leaf that needs a gradient would lose its value: write under no_grad, or to a copy"
         )
     if target.view.overlaps:
-        raise RuntimeError(f"{op.name} in place on a view of shape {target.shape} that repeats cells: clone() it first")
+        raise RuntimeError(
+            f"{op.name} in place on a view of shape {target.shape} that repeats cells: clone() it first"
+        )
 
 
 def begin_write(op: Op, target: Tensor, inputs: tuple, params: dict) -> Callable[[], Tensor]:
     """Note the step while the old values are there; the returned function makes the tensor its result."""
     note = wrap(target.buffer, target.view, target.dtype, target.backend)
-    # A step must not hold the tensor that holds the step; what it saves of the target is about to change anyway.
+    # A step must not hold the tensor that holds the step; what it saves of the target is about to change
+    # anyway.
     alias = wrap(target.buffer, target.view, target.dtype, target.backend)
     alias.requires_grad, alias.step, alias.version = target.requires_grad, target.step, target.version
     finish(op, note, tuple(alias if x is target else x for x in inputs), params)
@@ -270,7 +288,9 @@ def backend_of(op: Op, inputs: Sequence) -> Any:
     for x in inputs:
         if isinstance(x, Tensor):
             if found is not None and x.backend is not found:
-                raise ValueError(f"{op.name}: inputs are on {found.name} and {x.device}; move one with .to(...)")
+                raise ValueError(
+                    f"{op.name}: inputs are on {found.name} and {x.device}; move one with .to(...)"
+                )
             found = x.backend
     return found or devices.resolve()
 

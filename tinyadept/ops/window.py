@@ -1,8 +1,9 @@
 """Ops that slide a window over the last axes: convolution and pooling, in any number of dimensions.
 
-Shapes: N batch, C channels in, O channels out, G groups, K window cells, P window positions. Convolution is a matrix
-product over the cells that each window sees (im2col), done for a few samples at a time so that memory stays bounded.
-Its three forms close under differentiation: conv, conv_input (a transposed convolution) and conv_weight.
+Shapes: N batch, C channels in, O channels out, G groups, K window cells, P window positions. Convolution is
+a matrix product over the cells that each window sees (im2col), done for a few samples at a time so that
+memory stays bounded. Its three forms close under differentiation: conv, conv_input (a transposed
+convolution) and conv_weight.
 """
 
 from __future__ import annotations
@@ -44,16 +45,20 @@ def infer_conv(op: Any, inputs: tuple, params: dict) -> tuple:
     x, w = operands(op, inputs)
     groups = params["groups"]
     if x.ndim != w.ndim or x.ndim < 3:
-        raise ValueError(f"conv: input of shape {x.shape} and weight of shape {w.shape}: expected (N, C, …) and (O, C/G, …)")
+        raise ValueError(
+            f"conv: input of shape {x.shape} and weight of shape {w.shape}: expected (N, C, …) and (O, C/G, …)"
+        )
     if groups < 1 or x.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
         raise ValueError(f"conv: input {x.shape} and weight {w.shape} do not fit {groups} groups")
-    spatial = tuple(map(positions, x.shape[2:], w.shape[2:], params["stride"], params["padding"], params["dilation"]))
+    spatial = tuple(
+        map(positions, x.shape[2:], w.shape[2:], params["stride"], params["padding"], params["dilation"])
+    )
     dtype = compute_dtype(op, [x, w])
     return tuple(lifted(op, [x, w], dtype, backend_of(op, [x, w]))), (x.shape[0], w.shape[0], *spatial), dtype
 
 
 def infer_given_shape(op: Any, inputs: tuple, params: dict) -> tuple:
-    inputs = operands(op, inputs)
+    inputs = tuple(operands(op, inputs))
     return tuple(inputs), params["shape"], inputs[0].dtype
 
 
@@ -74,7 +79,7 @@ pooling_back = Family("pool_back", infer_given_shape)
 pool_picking = Family("pool_take", infer_pool_take)
 
 
-# --- convolution ------------------------------------------------------------------------------------------------------
+# --- convolution --------------------------------------------------------------------------------------------
 
 
 def padded(x: np.ndarray, padding: Pairs, fill: float = 0) -> np.ndarray:
@@ -82,7 +87,9 @@ def padded(x: np.ndarray, padding: Pairs, fill: float = 0) -> np.ndarray:
     if not any(map(any, padding)):
         return x
     lead = x.ndim - len(padding)
-    out = np.full(x.shape[:lead] + tuple(n + a + b for n, (a, b) in zip(x.shape[lead:], padding)), fill, x.dtype)
+    out = np.full(
+        x.shape[:lead] + tuple(n + a + b for n, (a, b) in zip(x.shape[lead:], padding)), fill, x.dtype
+    )
     into = tuple(slice(max(a, 0), a + n + min(b, 0)) for n, (a, b) in zip(x.shape[lead:], padding))
     taken = tuple(slice(max(-a, 0), n + min(b, 0)) for n, (a, b) in zip(x.shape[lead:], padding))
     out[(..., *into)] = x[(..., *taken)]
@@ -93,9 +100,9 @@ def padded(x: np.ndarray, padding: Pairs, fill: float = 0) -> np.ndarray:
 class Piece:
     """Some samples and some rows of window positions: what is unfolded at a time.
 
-    With stride 1 a window cell sees, for all positions of a plane, one run of consecutive cells, a few of which belong
-    to no position because rows end: copying whole runs is several times faster than copying row by row. So `pitch`
-    says how far positions lie apart in a run, and `run` how long that is.
+    With stride 1 a window cell sees, for all positions of a plane, one run of consecutive cells, a few of
+    which belong to no position because rows end: copying whole runs is several times faster than copying row
+    by row. So `pitch` says how far positions lie apart in a run, and `run` how long that is.
     """
 
     samples: slice
@@ -112,7 +119,9 @@ class Piece:
     def window(self, x: np.ndarray, kernel: Shape, stride: Shape, dilation: Shape) -> np.ndarray:
         """The part of the padded input that this piece sees."""
         first = self.rows.start * stride[0]
-        return x[self.samples, :, first : first + (self.out[0] - 1) * stride[0] + (kernel[0] - 1) * dilation[0] + 1]
+        return x[
+            self.samples, :, first : first + (self.out[0] - 1) * stride[0] + (kernel[0] - 1) * dilation[0] + 1
+        ]
 
     def spots(self, runs: np.ndarray) -> np.ndarray:
         """Runs (channels, n, run) seen as (n, channels, positions…)."""
@@ -135,10 +144,19 @@ def pieces(
         for top in range(0, out[0], rows):
             part = (min(rows, out[0] - top), *out[1:])
             run = sum((o - 1) * p for o, p in zip(part, pitch)) + 1
-            yield Piece(slice(first, min(first + several, samples)), slice(top, top + part[0]), part, pitch, run, dense)
+            yield Piece(
+                slice(first, min(first + several, samples)),
+                slice(top, top + part[0]),
+                part,
+                pitch,
+                run,
+                dense,
+            )
 
 
-def columns(x: np.ndarray, piece: Piece, kernel: Shape, stride: Shape, dilation: Shape, groups: int) -> np.ndarray:
+def columns(
+    x: np.ndarray, piece: Piece, kernel: Shape, stride: Shape, dilation: Shape, groups: int
+) -> np.ndarray:
     """What the windows of a piece see, one column a position: (G, C/G·K, n·run)."""
     x = piece.window(x, kernel, stride, dilation)
     n, c, *steps = x.strides
@@ -158,7 +176,9 @@ def is_pointwise(kernel: Shape, stride: Shape, padding: Pairs) -> bool:
     return prod(kernel) == 1 and all(s == 1 for s in stride) and not any(map(any, padding))
 
 
-def np_conv(x: np.ndarray, w: np.ndarray, stride: Shape, padding: Pairs, dilation: Shape, groups: int) -> np.ndarray:
+def np_conv(
+    x: np.ndarray, w: np.ndarray, stride: Shape, padding: Pairs, dilation: Shape, groups: int
+) -> np.ndarray:
     kernel, (n, c), o = w.shape[2:], x.shape[:2], w.shape[0]
     out = tuple(map(positions, x.shape[2:], kernel, stride, padding, dilation))
     flat = w.reshape(groups, o // groups, -1)  # (G, O/G, C/G·K)
@@ -197,7 +217,9 @@ def np_conv_input(
     return np.ascontiguousarray(dx[crop].swapaxes(0, 1))
 
 
-def add_cell(part: np.ndarray, runs: np.ndarray, piece: Piece, cell: tuple, stride: Shape, dilation: Shape) -> None:
+def add_cell(
+    part: np.ndarray, runs: np.ndarray, piece: Piece, cell: tuple, stride: Shape, dilation: Shape
+) -> None:
     """Add what one window cell contributes, (C, n, run), to the cells of the input that it saw, (C, n, …)."""
     if piece.dense:
         part[seen(cell, stride, dilation, piece.out)] += runs.reshape(*runs.shape[:2], *piece.out)
@@ -221,7 +243,8 @@ def np_conv_weight(
         return dw.reshape(shape)
 
     dw = total(dense=False)
-    # Between rows a run meets zeros of g, and zero times infinity is not zero: without runs nothing foreign is met.
+    # Between rows a run meets zeros of g, and zero times infinity is not zero: without runs nothing foreign
+    # is met.
     return dw if np.isfinite(dw).all() else total(dense=True)
 
 
@@ -249,10 +272,12 @@ conv_weight = define(
 )
 
 
-# --- pooling: `windows` tells how many there are, so that ceil_mode needs no second rule ------------------------
+# --- pooling: `windows` tells how many there are, so that ceil_mode needs no second rule --------------
 
 
-def spread(x: np.ndarray, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, windows: Shape, fill: float):
+def spread(
+    x: np.ndarray, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, windows: Shape, fill: float
+):
     """The input padded so far that every window, also one that ceil_mode added, lies inside."""
     reach = (s * (o - 1) + d * (k - 1) + 1 for s, o, d, k in zip(stride, windows, dilation, kernel))
     after = (max(r - n - p, 0) for r, n, p in zip(reach, x.shape[2:], padding))
@@ -265,7 +290,9 @@ def seen(cell: tuple, stride: Shape, dilation: Shape, windows: Shape) -> tuple:
     return (..., *(slice(k * d, k * d + s * (o - 1) + 1, s) for k, s, d, o in steps))
 
 
-def np_pool_index(x: np.ndarray, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, windows: Shape) -> np.ndarray:
+def np_pool_index(
+    x: np.ndarray, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, windows: Shape
+) -> np.ndarray:
     """Flat position, within the last axes, of each window's maximum: the first of equals, NaN before all."""
     lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min if x.dtype.kind != "b" else False
     wide = spread(x, kernel, stride, padding, dilation, windows, lowest)
@@ -274,19 +301,21 @@ def np_pool_index(x: np.ndarray, kernel: Shape, stride: Shape, padding: Shape, d
     pitch = [prod(x.shape[2 + a + 1 :]) for a in range(len(windows))]
     flat = sum(np.ix_(*(a * p for a, p in zip(entry, pitch))), start=np.zeros(windows, np.int64))
     index = np.broadcast_to(flat.astype(np.int32), (*x.shape[:2], *windows)).copy()
-    base = sum(np.ix_(*(a * p for a, p in zip(lines, pitch))), start=np.zeros(windows, np.int64)).astype(np.int32)
-    best = None
-    for cell in product(*map(range, kernel)):
+    base = sum(np.ix_(*(a * p for a, p in zip(lines, pitch))), start=np.zeros(windows, np.int64)).astype(
+        np.int32
+    )
+    first, *rest = product(*map(range, kernel))
+    best = np.array(wide[seen(first, stride, dilation, windows)])
+    watch = x.dtype.kind == "f" and bool(np.isnan(x).any())
+    for cell in rest:
         found = np.ascontiguousarray(wide[seen(cell, stride, dilation, windows)])
-        if best is None:
-            best = found.copy() if found.base is not None or found is wide else found
-            watch = x.dtype.kind == "f" and bool(np.isnan(x).any())
-            continue
         better = found > best
         if watch:
             better |= np.isnan(found) & ~np.isnan(best)
         np.copyto(best, found, where=better)
-        np.copyto(index, base + np.int32(sum(k * d * p for k, d, p in zip(cell, dilation, pitch))), where=better)
+        np.copyto(
+            index, base + np.int32(sum(k * d * p for k, d, p in zip(cell, dilation, pitch))), where=better
+        )
     return index
 
 
@@ -304,7 +333,9 @@ def np_pool_put(g: np.ndarray, index: np.ndarray, shape: Shape) -> np.ndarray:
     return np.bincount(spots.ravel(), g.ravel(), planes * cells).reshape(shape).astype(g.dtype)
 
 
-def np_avg_pool(x: np.ndarray, kernel: Shape, stride: Shape, padding: Shape, divisor: Any, windows: Shape) -> np.ndarray:
+def np_avg_pool(
+    x: np.ndarray, kernel: Shape, stride: Shape, padding: Shape, divisor: Any, windows: Shape
+) -> np.ndarray:
     ones = (1,) * len(kernel)
     wide = spread(x, kernel, stride, padding, ones, windows, 0)
     total = np.zeros((*x.shape[:2], *windows), x.dtype)
@@ -324,7 +355,9 @@ def np_avg_pool_input(
     return wide[(..., *(slice(p, p + n) for p, n in zip(padding, shape[2:])))]
 
 
-def shares(spatial: Shape, kernel: Shape, stride: Shape, padding: Shape, divisor: Any, windows: Shape) -> np.ndarray:
+def shares(
+    spatial: Shape, kernel: Shape, stride: Shape, padding: Shape, divisor: Any, windows: Shape
+) -> np.ndarray:
     """By what each window's sum is divided: a fixed number, or the cells it covers with or without padding.
 
     Cells beyond the far padding, which ceil_mode may reach, never count.

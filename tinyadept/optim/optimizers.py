@@ -1,0 +1,358 @@
+"""Optimisers: each says how one parameter follows its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import sqrt
+from typing import Any
+
+from ..creation import zeros_like
+from ..tape import no_grad
+from ..tensor import Tensor
+
+Params = Iterable[Tensor] | Iterable[dict[str, Any]]
+
+
+class Optimizer:
+    """What all optimisers share: groups of parameters with their settings, and a state for each parameter.
+
+    Subclasses define `update`.
+
+    Parameters
+    ----------
+    params : iterable of Tensor, or of dict
+        Parameters; or groups of them, each a dict whose "params" are its parameters and whose other entries
+        replace the defaults.
+    defaults : dict
+        Settings by name.
+
+    Attributes
+    ----------
+    param_groups : list of dict
+        Settings may be changed at any time; a learning-rate schedule sets "lr".
+    state : dict
+        For each parameter what the optimiser remembers of it.
+
+    Raises
+    ------
+    ValueError
+        If there are no parameters, one appears twice or is no leaf, or a setting is out of range.
+    TypeError
+        If a parameter is no tensor, or a setting is unknown.
+    """
+
+    def __init__(self, params: Params, defaults: dict[str, Any]):
+        if isinstance(params, (Tensor, Mapping)):
+            got = type(params).__name__
+            raise TypeError(
+                f"{self.name} takes a list of tensors or of dicts, got one {got}: put it in [...]"
+            )
+        self.defaults = defaults
+        self.state: dict[Tensor, dict[str, Any]] = {}
+        self.param_groups: list[dict[str, Any]] = []
+        listed = list(params)
+        if not listed:
+            raise ValueError(f"{self.name} got no parameters: is the module empty, or the generator used up?")
+        groups: list[Any] = listed if isinstance(listed[0], dict) else [{"params": listed}]
+        for group in groups:
+            self.add_param_group(group)
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__
+
+    def add_param_group(self, group: dict[str, Any]) -> None:
+        """Optimise more parameters, with settings of their own; parameters and errors as in `Optimizer`."""
+        if not isinstance(group, dict) or "params" not in group:
+            raise TypeError(
+                f"{self.name} takes either tensors or dicts with 'params', got {type(group).__name__}"
+            )
+        params = [group["params"]] if isinstance(group["params"], Tensor) else list(group["params"])
+        known = {id(p) for other in self.param_groups for p in other["params"]}
+        for p in params:
+            if not isinstance(p, Tensor):
+                raise TypeError(f"{self.name} takes tensors, got {type(p).__name__} among the parameters")
+            if not p.is_leaf:
+                raise ValueError(f"{self.name} takes leaves, got {p.shape} made by {p.step.op.name}")
+            if id(p) in known:
+                raise ValueError(f"{self.name} got a parameter of shape {p.shape} twice")
+            known.add(id(p))
+        unknown = [key for key in group if key not in self.defaults and key not in ("params", "initial_lr")]
+        if unknown:
+            raise TypeError(f"{self.name} has no setting {unknown[0]!r}: expected {', '.join(self.defaults)}")
+        settings = {**self.defaults, **group, "params": params}
+        self.check(settings)
+        self.param_groups.append(settings)
+
+    def check(self, group: dict[str, Any]) -> None:
+        """Refuse settings out of range."""
+        for key in ("lr", "eps", "weight_decay", "momentum", "alpha"):
+            if not group.get(key, 0) >= 0:
+                raise ValueError(f"{self.name}: {key} must not be negative, got {group[key]}")
+        for beta in group.get("betas", ()):
+            if not 0 <= beta < 1:
+                raise ValueError(f"{self.name}: betas must lie in [0, 1), got {group['betas']}")
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters, or fill them with zeros."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if set_to_none:
+                    p.grad = None
+                elif p.grad is not None:
+                    p.grad = p.grad.detach().zero_()
+
+    @no_grad()
+    def step(self) -> None:
+        """Change every parameter that has a gradient, in place."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    self.update(p, p.grad, group, self.state.setdefault(p, {}))
+
+    def update(self, p: Tensor, grad: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
+        """Change one parameter in place.
+
+        Parameters
+        ----------
+        p, grad : Tensor
+            Of one shape. The gradient must not be changed.
+        group : dict
+            The settings.
+        state : dict
+            What is remembered of this parameter; empty at first.
+        """
+        raise NotImplementedError(f"{self.name} has no update()")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to continue, as plain numbers and tensors.
+
+        Returns
+        -------
+        dict
+            "state" maps a parameter's number, counted through all groups, to a dict of ints and Tensors,
+            which share the optimiser's memory; "param_groups" lists settings, and parameters by number.
+        """
+        number = {id(p): i for i, p in enumerate(self.params())}
+        return {
+            "state": {number[id(p)]: dict(state) for p, state in self.state.items()},
+            "param_groups": [
+                {**g, "params": [number[id(p)] for p in g["params"]]} for g in self.param_groups
+            ],
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Continue from what `state_dict` returned, copying the tensors.
+
+        Keys that became strings and tuples that became lists on their way through JSON are understood.
+
+        Raises
+        ------
+        ValueError
+            If groups or shapes differ from this optimiser's, or a setting is out of range. The optimiser then
+            stays as it was.
+        """
+        groups = [self.resumed(*pair) for pair in self.paired(state_dict["param_groups"])]
+        params, state = self.params(), {}
+        for key, saved in state_dict["state"].items():
+            if not 0 <= int(key) < len(params):
+                raise ValueError(f"{self.name}: the state names parameter {key} of {len(params)}")
+            p = params[int(key)]
+            for name, value in saved.items():
+                if isinstance(value, Tensor) and value.shape != p.shape:
+                    got = f"{name} of parameter {key} has shape {value.shape}"
+                    raise ValueError(f"{self.name}: {got}, expected {p.shape}")
+            state[p] = {name: copied(value, p) for name, value in saved.items()}
+        self.state = state
+        for group, settings in zip(self.param_groups, groups, strict=True):
+            group.update(settings)
+
+    def paired(self, saved: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        got = [len(group["params"]) for group in saved]
+        expected = [len(group["params"]) for group in self.param_groups]
+        if got != expected:
+            raise ValueError(f"{self.name}: the state has groups of {got} parameters, expected {expected}")
+        return list(zip(self.param_groups, saved, strict=True))
+
+    def resumed(self, group: dict[str, Any], saved: dict[str, Any]) -> dict[str, Any]:
+        settings = {name: tuple(value) if isinstance(value, list) else value for name, value in saved.items()}
+        settings["params"] = group["params"]
+        self.check({**group, **settings})
+        return settings
+
+    def params(self) -> list[Tensor]:
+        """All parameters, group by group."""
+        return [p for group in self.param_groups for p in group["params"]]
+
+    def __repr__(self) -> str:
+        lines = []
+        for i, group in enumerate(self.param_groups):
+            settings = ", ".join(f"{key}={value}" for key, value in group.items() if key != "params")
+            lines.append(f"  group {i}: {len(group['params'])} parameters, {settings}")
+        return "\n".join([f"{self.name}(", *lines, ")"])
+
+
+def copied(value: Any, p: Tensor) -> Any:
+    return value.detach().to(p).clone() if isinstance(value, Tensor) else value
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent, with momentum if asked for (Sutskever et al., 2013).
+
+    v ← momentum · v + (1 - dampening) · g, at first v ← g; p ← p - lr · v, or with `nesterov`
+    p ← p - lr · (g + momentum · v). Weight decay adds weight_decay · p to g.
+
+    Parameters
+    ----------
+    params : iterable of Tensor, or of dict
+        See `Optimizer`, for errors as well.
+    lr, momentum, dampening, weight_decay : float
+    nesterov : bool
+        Needs momentum and no dampening.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+    ):
+        settings = {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
+        super().__init__(params, {**settings, "nesterov": nesterov})
+
+    def check(self, group: dict[str, Any]) -> None:
+        super().check(group)
+        if group["nesterov"] and (group["momentum"] <= 0 or group["dampening"] != 0):
+            got = f"momentum {group['momentum']} and dampening {group['dampening']}"
+            raise ValueError(f"SGD: nesterov needs momentum above 0 and dampening 0, got {got}")
+
+    def update(self, p: Tensor, grad: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
+        momentum = group["momentum"]
+        grad = decayed(p, grad, group)
+        if momentum:
+            if "momentum_buffer" not in state:
+                state["momentum_buffer"] = grad.clone()
+            else:
+                share = 1 - group["dampening"]
+                state["momentum_buffer"].mul_(momentum).add_(grad if share == 1 else grad * share)
+            velocity = state["momentum_buffer"]
+            grad = grad + velocity * momentum if group["nesterov"] else velocity
+        p.sub_(grad * group["lr"])
+
+
+class Adam(Optimizer):
+    """Steps scaled by running moments of the gradient (Kingma and Ba, 2015).
+
+    m ← β₁ · m + (1 - β₁) · g; v ← β₂ · v + (1 - β₂) · g²; p ← p - lr · m̂ / (√v̂ + eps) with
+    m̂ = m / (1 - β₁ᵗ) and v̂ = v / (1 - β₂ᵗ) in step t. Weight decay adds weight_decay · p to g.
+
+    Parameters
+    ----------
+    params : iterable of Tensor, or of dict
+        See `Optimizer`, for errors as well.
+    lr : float
+    betas : pair of float
+        β₁ and β₂, in [0, 1).
+    eps, weight_decay : float
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ):
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    def update(self, p: Tensor, grad: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
+        self.move(p, decayed(p, grad, group), group, state)
+
+    def move(self, p: Tensor, grad: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
+        beta1, beta2 = group["betas"]
+        m, v = remembered(state, "exp_avg", p), remembered(state, "exp_avg_sq", p)
+        step = state["step"] = state.get("step", 0) + 1
+        m.mul_(beta1).add_(grad * (1 - beta1))
+        v.mul_(beta2).add_((grad * grad).mul_(1 - beta2))
+        # Both corrections are moved into numbers: lr · m̂ / (√v̂ + eps) = rate · m / (√v + eps · root).
+        root = sqrt(1 - beta2**step)
+        rate = group["lr"] * root / (1 - beta1**step)
+        p.sub_((m * rate).div_(v.sqrt().add_(group["eps"] * root)))
+
+
+class AdamW(Adam):
+    """Adam whose weight decay is kept out of the moments (Loshchilov and Hutter, 2019).
+
+    p ← p - lr · weight_decay · p, and then as in `Adam` without weight decay.
+    Parameters are those of `Adam`.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+    ):
+        super().__init__(params, lr, betas, eps, weight_decay)
+
+    def update(self, p: Tensor, grad: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
+        if group["weight_decay"]:
+            p.mul_(1 - group["lr"] * group["weight_decay"])
+        self.move(p, grad, group, state)
+
+
+class RMSprop(Optimizer):
+    """Steps divided by the root of a running mean of squared gradients (Tieleman and Hinton, 2012).
+
+    s ← alpha · s + (1 - alpha) · g²; p ← p - lr · g / (√s + eps). `centered` subtracts from s the square of a
+    running mean of g; momentum sums the steps up: b ← momentum · b + g / (√s + eps), p ← p - lr · b. Weight
+    decay adds weight_decay · p to g.
+
+    Parameters
+    ----------
+    params : iterable of Tensor, or of dict
+        See `Optimizer`, for errors as well.
+    lr, alpha, eps, weight_decay, momentum : float
+    centered : bool
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+        centered: bool = False,
+    ):
+        settings = {"lr": lr, "alpha": alpha, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, {**settings, "momentum": momentum, "centered": centered})
+
+    def update(self, p: Tensor, grad: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
+        grad, alpha = decayed(p, grad, group), group["alpha"]
+        square = remembered(state, "square_avg", p).mul_(alpha).add_((grad * grad).mul_(1 - alpha))
+        if group["centered"]:
+            mean = remembered(state, "grad_avg", p).mul_(alpha).add_(grad * (1 - alpha))
+            square = square - mean * mean
+        move = grad / square.sqrt().add_(group["eps"])
+        if group["momentum"]:
+            move = remembered(state, "momentum_buffer", p).mul_(group["momentum"]).add_(move)
+        p.sub_(move * group["lr"])
+
+
+def remembered(state: dict[str, Any], key: str, p: Tensor) -> Tensor:
+    """A running mean or sum, zero at first."""
+    if key not in state:
+        state[key] = zeros_like(p)
+    return state[key]
+
+
+def decayed(p: Tensor, grad: Tensor, group: dict[str, Any]) -> Tensor:
+    return grad + p * group["weight_decay"] if group["weight_decay"] else grad
