@@ -35,11 +35,15 @@ class Reference:
         self, op: Op, inputs: tuple, shape: Shape, dtype: np.dtype, params: dict, into: Tensor | None = None
     ) -> Any:
         """Run an op on arrays; into fresh memory, or over `into`."""
+        arrays = [self.download(x) for x in inputs]
         with np.errstate(all="ignore"):
-            out = op.forward(*[self.download(x) for x in inputs], **params)
-        if into is not None:
-            self.download(into)[...] = out
-            return None
+            if into is not None and isinstance(op.forward, np.ufunc):
+                op.forward(*arrays, out=self.download(into), casting="unsafe", **params)
+                return None
+            out = op.forward(*arrays, **params)
+            if into is not None:
+                self.download(into)[...] = out
+                return None
         if type(out) is not np.ndarray or out.dtype != dtype or not out.flags.c_contiguous:
             out = np.array(out, dtype, order="C")
         if out.shape != shape:

@@ -379,7 +379,7 @@ def print_gradients(lesson: Lesson) -> None:
             print(f"    dy/d{name}: the result does not depend on it")
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Print the tape of one expression, forward and backward.")
     parser.add_argument("--expression", help=f"over named variables; without it {NEURON}")
     parser.add_argument(
@@ -392,7 +392,7 @@ def main() -> int:
     parser.add_argument(
         "--data", action="append", default=[], metavar="NAME", help="a variable that needs no gradient"
     )
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.expression is None:
         options.let, options.data = NEURON_VALUES + options.let, NEURON_DATA + options.data
     expression = options.expression or NEURON

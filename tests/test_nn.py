@@ -1,14 +1,12 @@
-"""Modules, layers, losses, initial values and LeNet: against PyTorch where it has the word."""
+"""Modules, layers and LeNet: against PyTorch where it has the word."""
 
 import copy
-import math
 
 import numpy as np
 import pytest
+from tinyadept.models.lenet import LeNet
 
 from tinyadept import float64, int32, nn, no_grad, optim, tensor
-from tinyadept.models.lenet import LeNet
-from tinyadept.nn import init
 from tinyadept.random import manual_seed, randn
 
 
@@ -46,7 +44,7 @@ def same(a, b):
     return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
 
 
-# --- parameters and modules ------------------------------------------------------------------------------------
+# --- parameters and modules ---------------------------------------------------------------------------------
 
 
 def test_parameter_shares_memory_and_results_are_plain_tensors():
@@ -70,7 +68,9 @@ def test_parameter_refuses_what_has_no_gradient():
 def test_names_are_dotted_and_in_order():
     net = Net()
     assert list(net.state_dict()) == NAMES
-    assert [name for name, _ in net.named_parameters()] == [n for n in NAMES if "running" not in n and "num" not in n]
+    assert [name for name, _ in net.named_parameters()] == [
+        n for n in NAMES if "running" not in n and "num" not in n
+    ]
     assert [name for name, _ in net.named_buffers()] == [
         "mask",
         "norm.running_mean",
@@ -113,7 +113,9 @@ def test_assignment_before_init_says_what_to_do():
 
 def test_attributes_keep_their_kind():
     net = Net()
-    with pytest.raises(TypeError, match=r"'scale' of Net is a parameter and takes a Parameter or None, got Tensor"):
+    with pytest.raises(
+        TypeError, match=r"'scale' of Net is a parameter and takes a Parameter or None, got Tensor"
+    ):
         net.scale = tensor([1.0])  # type: ignore[assignment]
     with pytest.raises(TypeError, match=r"'mask' of Net is a buffer and takes a Tensor or None, got int"):
         net.mask = 3
@@ -148,7 +150,7 @@ def test_registering_checks_names_and_kinds():
     assert not net.state_dict() and net.bias is None and list(dict(net.named_children())) == ["child"]
 
 
-# --- state -----------------------------------------------------------------------------------------------------
+# --- state --------------------------------------------------------------------------------------------------
 
 
 def test_state_dict_round_trip_shares_and_copies():
@@ -214,12 +216,14 @@ def test_moving_keeps_the_objects():
     assert net.scale.dtype == np.float32
 
 
-# --- behaviour -------------------------------------------------------------------------------------------------
+# --- behaviour ----------------------------------------------------------------------------------------------
 
 
 def test_train_eval_freeze_zero_grad_and_apply():
     net = Net()
-    assert not any(m.training for m in net.eval().modules()) and all(m.training for m in net.train().modules())
+    assert not any(m.training for m in net.eval().modules()) and all(
+        m.training for m in net.train().modules()
+    )
     with pytest.raises(ValueError, match="True or False, got 'yes'"):
         net.train("yes")  # type: ignore[arg-type]
     net(randn(4, 3)).sum().backward()
@@ -293,7 +297,7 @@ def test_module_list_and_dict():
         table["keys"] = nn.ReLU()
 
 
-# --- layers against PyTorch ------------------------------------------------------------------------------------
+# --- layers against PyTorch ---------------------------------------------------------------------------------
 
 LAYERS = [
     ("Identity", (), {}, (2, 3)),
@@ -343,7 +347,15 @@ LAYERS = [
 ]
 
 
-REWORDED = ("AvgPool1d", "Unflatten", "BatchNorm1d", "BatchNorm2d", "InstanceNorm2d", "GroupNorm", "LayerNorm")
+REWORDED = (
+    "AvgPool1d",
+    "Unflatten",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "InstanceNorm2d",
+    "GroupNorm",
+    "LayerNorm",
+)
 
 
 def transfer(theirs):
@@ -374,7 +386,10 @@ def test_layer_agrees_with_torch(name, args, options, shape):
     ours.eval()
     theirs.eval()
     np.testing.assert_allclose(
-        ours(tensor(data[0])).detach().numpy(), theirs(torch.tensor(data[0])).detach().numpy(), rtol=1e-4, atol=2e-5
+        ours(tensor(data[0])).detach().numpy(),
+        theirs(torch.tensor(data[0])).detach().numpy(),
+        rtol=1e-4,
+        atol=2e-5,
     )
 
 
@@ -418,15 +433,24 @@ def test_batch_norm_counts_in_int32_and_resets():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: nn.BatchNorm2d(3)(randn(2, 3, 4)), r"takes 4 axes, the second of 3 channels, got shape \(2, 3, 4\)"),
-        (lambda: nn.BatchNorm1d(3)(randn(2, 4)), r"takes 2 or 3 axes, the second of 3 channels, got shape \(2, 4\)"),
+        (
+            lambda: nn.BatchNorm2d(3)(randn(2, 3, 4)),
+            r"takes 4 axes, the second of 3 channels, got shape \(2, 3, 4\)",
+        ),
+        (
+            lambda: nn.BatchNorm1d(3)(randn(2, 4)),
+            r"takes 2 or 3 axes, the second of 3 channels, got shape \(2, 4\)",
+        ),
         (lambda: nn.InstanceNorm2d(3)(randn(2, 4, 5, 5)), r"\(N, 3, H, W\), got shape \(2, 4, 5, 5\)"),
         (lambda: nn.GroupNorm(2, 4)(randn(2, 6)), r"\(N, 4, …\), got shape \(2, 6\)"),
         (lambda: nn.GroupNorm(3, 4), "4 channels do not divide into 3 groups"),
         (lambda: nn.Conv2d(3, 4, 3, groups=2), "3 and 4 channels do not divide into 2 groups"),
         (lambda: nn.Conv2d(3, 4, 3, padding="full"), "'same' or 'valid', got 'full'"),
         (lambda: nn.Conv2d(3, 4, 3, stride=2, padding="same"), "stride 1, got stride 2"),
-        (lambda: nn.Conv2d(3, 4, (3, 3, 3)), r"kernel_size must be one int or 2, each at least 1, got \(3, 3, 3\)"),
+        (
+            lambda: nn.Conv2d(3, 4, (3, 3, 3)),
+            r"kernel_size must be one int or 2, each at least 1, got \(3, 3, 3\)",
+        ),
         (lambda: nn.Conv1d(3, 4, 0), "kernel_size must be one int or 1, each at least 1, got 0"),
         (lambda: nn.Linear(3, 4)(randn(2, 5)), r"\(2, 5\)"),
         (lambda: nn.GELU("erf"), "'none' or 'tanh', got 'erf'"),
@@ -439,112 +463,7 @@ def test_bad_input_is_named(make, message):
         make()
 
 
-# --- losses ----------------------------------------------------------------------------------------------------
-
-RNG = np.random.default_rng(1)
-REAL, OTHER = RNG.normal(size=(2, 5, 3)).astype(np.float32)
-CHANCE, PROBABILITIES = RNG.uniform(0.05, 0.95, size=(2, 5, 3)).astype(np.float32)
-CLASSES = np.array([0, 2, 1, -100, 2])
-WEIGHT = np.array([1.0, 2.0, 0.5], np.float32)
-
-LOSSES = [
-    ("MSELoss", {}, REAL, OTHER),
-    ("L1Loss", {}, REAL, OTHER),
-    ("SmoothL1Loss", {"beta": 0.5}, REAL, OTHER),
-    ("HuberLoss", {"delta": 0.7}, REAL, OTHER),
-    ("CrossEntropyLoss", {"weight": WEIGHT, "label_smoothing": 0.1}, REAL, CLASSES),
-    ("CrossEntropyLoss", {"ignore_index": 2}, REAL, np.array([0, 1, 2, 1, 2])),
-    ("CrossEntropyLoss", {}, REAL, PROBABILITIES),
-    ("NLLLoss", {"weight": WEIGHT}, REAL, CLASSES),
-    ("BCELoss", {"weight": WEIGHT}, CHANCE, PROBABILITIES),
-    ("BCEWithLogitsLoss", {"weight": WEIGHT, "pos_weight": WEIGHT}, REAL, PROBABILITIES),
-    ("KLDivLoss", {}, REAL, PROBABILITIES),
-    ("KLDivLoss", {"log_target": True, "reduction": "batchmean"}, REAL, OTHER),
-]
-
-
-@pytest.mark.parametrize(("name", "options", "input", "target"), LOSSES)
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides")
-def test_loss_agrees_with_torch(name, options, input, target, reduction):
-    torch = pytest.importorskip("torch")
-    options = {"reduction": reduction, **options}
-    arrays = [key for key in options if isinstance(options[key], np.ndarray)]
-    ours = getattr(nn, name)(**{**options, **{key: tensor(options[key]) for key in arrays}})
-    theirs = getattr(torch.nn, name)(**{**options, **{key: torch.tensor(options[key]) for key in arrays}})
-    x, y = tensor(input, requires_grad=True), torch.tensor(input, requires_grad=True)
-    a, b = ours(x, tensor(target)), theirs(y, torch.tensor(target))
-    np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-5, atol=1e-6)
-    a.sum().backward()
-    b.sum().backward()
-    np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), rtol=1e-5, atol=1e-6)
-    assert list(ours.state_dict()) == list(theirs.state_dict())
-
-
-# --- initial values --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("shape", [(60, 50), (30, 20, 3, 3)])
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("kaiming_uniform_", {"a": math.sqrt(5)}),
-        ("kaiming_normal_", {"mode": "fan_out", "nonlinearity": "relu"}),
-        ("xavier_uniform_", {"gain": 2.0}),
-        ("xavier_normal_", {}),
-        ("uniform_", {"a": -2.0, "b": 1.0}),
-        ("normal_", {"mean": 1.0, "std": 0.5}),
-        ("trunc_normal_", {"std": 2.0}),
-    ],
-)
-def test_initial_values_are_distributed_as_in_torch(name, options, shape):
-    torch = pytest.importorskip("torch")
-    manual_seed(3)
-    torch.manual_seed(3)
-    p = nn.Parameter(tensor(np.zeros(shape)))
-    assert getattr(init, name)(p, **options) is p and p.requires_grad and p.is_leaf
-    theirs = getattr(torch.nn.init, name)(torch.empty(shape), **options).numpy()
-    ours = p.detach().numpy()
-    assert abs(ours.mean() - theirs.mean()) < 0.1 * theirs.std() and abs(ours.std() / theirs.std() - 1) < 0.06
-    if "uniform" in name or name == "trunc_normal_":
-        np.testing.assert_allclose([ours.min(), ours.max()], [theirs.min(), theirs.max()], rtol=0.02, atol=0.002)
-
-
-def test_gains_agree_with_torch():
-    torch = pytest.importorskip("torch")
-    for name in ("linear", "conv2d", "sigmoid", "tanh", "relu", "leaky_relu", "selu"):
-        assert init.calculate_gain(name) == pytest.approx(torch.nn.init.calculate_gain(name))
-    assert init.calculate_gain("leaky_relu", 0.3) == pytest.approx(torch.nn.init.calculate_gain("leaky_relu", 0.3))
-
-
-def test_initial_values_refuse_what_makes_no_sense():
-    with pytest.raises(ValueError, match=r"at least two axes, got shape \(3,\)"):
-        init.kaiming_normal_(randn(3))
-    with pytest.raises(ValueError, match="'fan_in' or 'fan_out', got 'fan'"):
-        init.kaiming_uniform_(randn(3, 3), mode="fan")
-    with pytest.raises(ValueError, match="no gain is known for 'gelu': expected one of leaky_relu, relu"):
-        init.calculate_gain("gelu")
-    with pytest.raises(ValueError, match=r"holds 0\.00% of a normal distribution of mean 9"):
-        init.trunc_normal_(randn(3), mean=9.0)
-
-
-def test_default_weights_lie_within_one_over_root_fan_in():
-    manual_seed(0)
-    for layer, fan in ((nn.Linear(64, 32), 64), (nn.Conv2d(8, 16, 3, groups=2), 36), (nn.Conv1d(4, 8, 5), 20)):
-        for p in layer.parameters():
-            assert 0.5 < np.abs(p.numpy()).max() * math.sqrt(fan) <= 1
-    assert nn.Linear(0, 3)(randn(2, 0)).shape == (2, 3)
-    assert init.ones_(init.constant_(init.zeros_(randn(2)), 3.0)).tolist() == [1, 1]
-
-
-def test_seed_makes_equal_weights():
-    manual_seed(5)
-    first = values(LeNet())
-    manual_seed(5)
-    assert same(first, values(LeNet()))
-
-
-# --- LeNet -----------------------------------------------------------------------------------------------------
+# --- LeNet --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pooling", ["max", "avg"])

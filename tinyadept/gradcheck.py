@@ -82,12 +82,11 @@ def check_direction(
     along = [rng.standard_normal(x.shape) if flag else None for x, flag in zip(inputs, checked, strict=True)]
 
     def shifted(h: float) -> list[np.ndarray]:
-        with tape.no_grad():
-            moved = [
-                x if u is None else Tensor(x.detach().numpy() + h * u, x.dtype, x.backend)
-                for x, u in zip(inputs, along, strict=True)
-            ]
-            return [y.numpy() for y in outputs_of(function, moved)]
+        moved = [
+            x if u is None else Tensor(x.detach().numpy() + h * u, x.dtype, x.backend)
+            for x, u in zip(inputs, along, strict=True)
+        ]
+        return [y.detach().numpy() for y in outputs_of(function, moved)]
 
     fresh = [x.detach().requires_grad_() if flag else x for x, flag in zip(inputs, checked, strict=True)]
     outs = outputs_of(function, fresh)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from math import prod
 from typing import Any
 
@@ -41,7 +42,7 @@ def entry_of(x: Tensor, entry: Any) -> Any:
     if entry is None or entry is Ellipsis:
         return entry
     if isinstance(entry, slice):
-        return slice(*(None if part is None else int(part) for part in (entry.start, entry.stop, entry.step)))
+        return slice(*(None if part is None else operator.index(part) for part in (entry.start, entry.stop, entry.step)))
     if isinstance(entry, (int, np.integer)) and not isinstance(entry, (bool, np.bool_)):
         return int(entry)
     if isinstance(entry, (list, np.ndarray)):

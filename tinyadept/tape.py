@@ -76,10 +76,7 @@ class Step:
 
     def line(self) -> str:
         """Where the op was called: file, line number and the line itself."""
-        code, instruction = self.where
-        number = next((n for start, end, n in code.co_lines() if start <= instruction < end), None)
-        text = linecache.getline(code.co_filename, number or 0).strip()
-        return f"{code.co_filename}:{number}" + (f": {text}" if text else "")
+        return source_line(*self.where)
 
     def release(self) -> None:
         """Forget the saved values; a second walk through this step says what to do."""
@@ -147,6 +144,12 @@ def caller() -> tuple[Any, int]:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(ENGINE):
         frame = frame.f_back
     return frame.f_code, frame.f_lasti
+
+
+def source_line(code: Any, instruction: int) -> str:
+    number = next((n for start, end, n in code.co_lines() if start <= instruction < end), None)
+    text = linecache.getline(code.co_filename, number or 0).strip()
+    return f"{code.co_filename}:{number}" + (f": {text}" if text else "")
 
 
 def record(op: Any, out: Tensor, inputs: tuple, params: dict) -> Tensor:
@@ -241,10 +244,14 @@ def apply_rules(step: Step, g: Tensor, send: Callable, useful: set | None) -> No
     for position, parent in enumerate(step.parents or ()):
         if parent is None or (useful is not None and parent not in useful):
             continue
-        if op.variadic:
-            d = op.vjps[0](g, out, position, *inputs, **params)
-        else:
-            d = op.vjps[position](g, out, *inputs, **params)
+        anomaly, mode.anomaly = mode.anomaly, False  # of a rule only the result is searched: it names the step
+        try:
+            if op.variadic:
+                d = op.vjps[0](g, out, position, *inputs, **params)
+            else:
+                d = op.vjps[position](g, out, *inputs, **params)
+        finally:
+            mode.anomaly = anomaly
         if d is None:
             continue
         if d.view.shape != step.shapes[position]:

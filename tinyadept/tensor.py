@@ -319,15 +319,14 @@ def from_numpy(array: np.ndarray) -> Tensor:
         raise TypeError(
             f"from_numpy takes an ndarray, got {type(array).__name__}; tensor() takes anything array-like"
         )
-    dtype = dtypes.as_dtype(array.dtype)
-    backend = devices.resolve("numpy")
+    if not array.dtype.isnative or not array.flags.aligned:
+        raise ValueError(f"the byte order of {array.dtype} or its alignment is foreign: pass array.copy(), or astype")
+    dtype, backend = dtypes.as_dtype(array.dtype), devices.resolve("numpy")
     steps, odd = (
         zip(*(divmod(s, array.itemsize) for s in array.strides), strict=True) if array.ndim else ((), ())
     )
-    if any(odd) or not array.dtype.isnative or not array.flags.aligned:
-        raise ValueError(
-            f"strides {array.strides} or byte order do not fit {dtype.name} elements: pass array.copy()"
-        )
+    if any(odd):
+        raise ValueError(f"strides {array.strides} are no multiples of {array.itemsize} bytes: pass array.copy()")
     if array.size == 0:
         return wrap(Buffer(np.empty(0, dtype)), View(array.shape, tuple(steps)), dtype, backend)
     low, high = View(array.shape, tuple(steps)).span

@@ -11,18 +11,13 @@ import numpy as np
 from .. import dtypes
 from ..tensor import Tensor
 from . import special
-from .table import Family, backend_of, broadcast, compute_dtype, define, lifted, meet, operands
+from .table import Family, backend_of, broadcast, compute_dtype, define, lift, lifted, meet, operands
 
 
 def infer(op: Any, inputs: tuple, params: dict) -> tuple:
-    first = inputs[0]
-    if type(first) is Tensor and op.takes == "any" and not op.mask:  # the common case, quickly
-        dtype, backend = first.dtype, first.backend
-        for x in inputs:
-            if type(x) is not Tensor or x.dtype != dtype or x.backend is not backend:
-                break
-        else:
-            return inputs, common_shape(op, inputs), op.gives or dtype
+    ready = alike(inputs) if not op.mask and op.takes != "bool" else None
+    if ready is not None:
+        return ready, common_shape(op, ready), op.gives or ready[0].dtype
     inputs = tuple(operands(op, inputs))
     backend, values = backend_of(op, inputs), inputs[op.mask :]
     dtype = compute_dtype(op, values)
@@ -32,10 +27,28 @@ def infer(op: Any, inputs: tuple, params: dict) -> tuple:
     return tuple(ready), common_shape(op, ready), op.gives or dtype
 
 
+def alike(inputs: tuple) -> tuple | None:
+    """The common case, quickly: float tensors of one dtype on one device, and numbers after the first."""
+    first = inputs[0]
+    if not isinstance(first, Tensor) or first.dtype.kind != "f":
+        return None
+    dtype, backend, ready = first.dtype, first.backend, []
+    for x in inputs:
+        if isinstance(x, Tensor):
+            if x.dtype != dtype or x.backend is not backend:
+                return None
+            ready.append(x)
+        elif type(x) is float or type(x) is int:
+            ready.append(lift(x, dtype, backend))
+        else:
+            return None
+    return tuple(ready)
+
+
 def common_shape(op: Any, inputs: Any) -> tuple[int, ...]:
     shape = inputs[0].view.shape
     for x in inputs:
-        if x.view.shape != shape:
+        if x.view.shape != shape and x.view.shape != ():
             return broadcast(op.name, *[x.view.shape for x in inputs])
     return shape
 
@@ -140,7 +153,7 @@ remainder = define(
 )
 neg = define(elementwise, "neg", np.negative, lambda g, out, a: -g, takes="number")
 abs = define(elementwise, "abs", np.abs, lambda g, out, a: g * sign(a))
-sign = define(elementwise, "sign", lambda a: a if a.dtype == bool else np.sign(a), lambda g, out, a: g * 0)
+sign = define(elementwise, "sign", lambda a: np.array(a) if a.dtype == bool else np.sign(a), lambda g, out, a: g * 0)
 reciprocal = define(
     elementwise,
     "reciprocal",

@@ -17,7 +17,7 @@ from ..view import Shape
 from .table import Family, define
 
 MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
-KEY_STEPS = (np.uint32(0x9E3779B9), np.uint32(0xBB67AE85))
+KEY_STEPS = np.array([0x9E3779B9, 0xBB67AE85], np.uint32)
 LOW_WORD, WORD = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
@@ -39,7 +39,7 @@ advancing = Family("advance", infer_advance)
 def philox(state: np.ndarray, blocks: int) -> np.ndarray:
     """Four random words for each of the next blocks, as uint32 of shape (blocks, 4)."""
     words = state.astype(np.int32).view(np.uint32)
-    key = [words[0], words[1]]
+    key = words[:2].copy()
     start = np.uint64(words[2]) | np.uint64(words[3]) << WORD
     counter = start + np.arange(blocks, dtype=np.uint64)
     c = [counter & LOW_WORD, counter >> WORD, np.zeros(blocks, np.uint64), np.zeros(blocks, np.uint64)]
@@ -51,7 +51,7 @@ def philox(state: np.ndarray, blocks: int) -> np.ndarray:
             (first >> WORD) ^ c[3] ^ key[1],
             first & LOW_WORD,
         ]
-        key = [key[0] + KEY_STEPS[0], key[1] + KEY_STEPS[1]]
+        key += KEY_STEPS
     return np.stack(c, axis=-1).astype(np.uint32)
 
 

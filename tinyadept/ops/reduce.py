@@ -57,7 +57,7 @@ def count(shape: tuple, axes: tuple) -> int:
 
 
 def fold_mean(a: np.ndarray, axes: tuple) -> np.ndarray:
-    return a.mean(axes, dtype=np.float64, keepdims=True)
+    return fold_sum(a, axes) / count(a.shape, axes)
 
 
 def fold_var(a: np.ndarray, axes: tuple, correction: float) -> np.ndarray:

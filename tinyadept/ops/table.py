@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import device as devices
 from .. import dtypes
-from ..tape import check_finite, check_fresh, mode, record
+from ..tape import caller, check_finite, check_fresh, mode, record, source_line
 from ..tensor import Tensor, wrap
 from ..view import Shape, View
 
@@ -80,6 +80,9 @@ class Op:
     variadic: bool = False
     ulps: float = 4.0
     plans: dict = field(default_factory=dict, repr=False)
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
 
     def plan(self, needs: tuple[bool, ...]) -> tuple | None:
         """What a step must keep when these inputs need gradients; None when no gradient flows.
@@ -200,7 +203,7 @@ def finish(op: Op, out: Tensor, inputs: tuple, params: dict) -> Tensor:
         if needed and out.dtype.kind == "f":
             record(op, out, inputs, params)
     if mode.anomaly:
-        check_finite(out, f"the result of {op.name}")
+        check_finite(out, f"the result of {op.name} at {source_line(*caller())}")
     return out
 
 
