@@ -48,8 +48,10 @@ NOT_COMPARED = {
     "nn.functional.batch_norm-without_cudnn": "samples for CUDA alone",
 }
 
-# OpInfo's own, for long sums of products.
-TOLERANCES = {"nn.functional.conv3d": {"rtol": 5e-6, "atol": 5e-5}}
+TOLERANCES = {
+    "nn.functional.conv3d": {"rtol": 5e-6, "atol": 5e-5},  # sums of 1320 products: OpInfo's own tolerance
+    "nn.functional.normalize": {"rtol": 1.3e-6, "atol": 1e-4},  # one element: terms of some 300 cancel exactly
+}
 
 
 def method(name: str) -> Callable:

@@ -14,7 +14,8 @@ KEYS = [
     0, -1, (1, 2), (slice(None), 1), ..., (..., 0), (0, ..., -1), None, (None, 0), (slice(None), None, 2),
     slice(None, None, -1), (slice(1, None), slice(0, 3, 2)), (slice(None, None, -2), ..., slice(3, 0, -1)),
     (slice(5, 9),), (slice(None), ROW), (slice(None), [2, 0]), (slice(None), slice(None), TABLE),
-    ([0, 1, 0], ROW), (slice(None), ROW, ROW), (slice(None), ROW, slice(None), ROW), ([0, 1, 1], slice(None), ROW),
+    ([0, 1, 0], ROW), (slice(None), ROW, ROW), (slice(None), ROW, slice(None), ROW),
+    ([0, 1, 1], slice(None), ROW),
     (None, [1, 0], slice(1), ...), MASK, (slice(None), MASK[0]), (slice(None), slice(None), MASK[0, 0]),
     (0, MASK[0]), (slice(None), np.array([True, False, True])), (..., np.array([-1, 2])),
     np.zeros((2, 3), bool), (np.array([], int),),
@@ -60,7 +61,9 @@ def test_writing(key, kind):
     np.testing.assert_array_equal(x.numpy(), want)
 
 
-@pytest.mark.parametrize("key", [key for key in KEYS if np.unique(np.arange(120).reshape(A.shape)[key]).size], ids=repr)
+@pytest.mark.parametrize(
+    "key", [key for key in KEYS if np.unique(np.arange(120).reshape(A.shape)[key]).size], ids=repr
+)
 def test_gradient_of_writing(key):
     positions = np.arange(A.size).reshape(A.shape)[key]
     if np.unique(positions).size < positions.size:

@@ -32,7 +32,7 @@ def test_from_numpy_refuses_what_it_cannot_share():
     with pytest.raises(ValueError, match="byte order"):
         ta.from_numpy(np.zeros(3, ">f4"))
     fields = np.zeros(4, [("a", "u1"), ("b", "f4")])["b"]  # strides of 5 bytes
-    with pytest.raises(ValueError, match="strides|alignment"):
+    with pytest.raises(ValueError, match=r"strides|alignment"):
         ta.from_numpy(fields)
 
 

@@ -58,7 +58,11 @@ def imports(path, parts, is_package):
         elif isinstance(node, ast.ImportFrom):
             base = here[: len(here) - (node.level - 1)]
             target = [*base, *(node.module.split(".") if node.module else [])]
-            yield from (((".".join([*target, alias.name]), False) for alias in node.names) if not target else [(".".join(target), False)])
+            yield from (
+                ((".".join([*target, alias.name]), False) for alias in node.names)
+                if not target
+                else [(".".join(target), False)]
+            )
 
 
 def test_imports_point_one_way():
@@ -87,7 +91,7 @@ def test_backends_import_only_what_is_below_them():
 
 
 def test_the_engine_needs_numpy_alone():
-    """Outside the standard library only NumPy is imported when a module loads, except where a module is an extra."""
+    """Outside the standard library only NumPy is imported when a module loads, extras aside."""
     extras = {"oracle": {"hypothesis"}}
     for path, layer, _ in modules():
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -99,7 +103,9 @@ def test_the_engine_needs_numpy_alone():
                 names = [node.module]
             for name in names:
                 top = name.split(".")[0]
-                fine = top in sys.stdlib_module_names or top in {"numpy", "tinyadept"} | extras.get(layer, set())
+                fine = top in sys.stdlib_module_names or top in {"numpy", "tinyadept"} | extras.get(
+                    layer, set()
+                )
                 assert fine, f"{path.relative_to(ROOT)} needs {top} as soon as it is imported"
 
 
@@ -116,7 +122,9 @@ def test_rules_are_written_in_tensor_operators(op):
     for rule in op.vjps:
         if rule is not None:
             for code in codes(rule.__code__):
-                assert "np" not in code.co_names and "numpy" not in code.co_names, f"a rule of {op.name} uses NumPy"
+                assert "np" not in code.co_names and "numpy" not in code.co_names, (
+                    f"a rule of {op.name} uses NumPy"
+                )
                 called = [rule.__globals__.get(name) for name in code.co_names]
                 for function in called:
                     inner = getattr(function, "__code__", None)

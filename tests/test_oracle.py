@@ -34,7 +34,9 @@ def by_name(op):
 def complaint(case, got, truth, wrong):
     at = tuple(int(i) for i in np.argwhere(wrong)[0]) if got.ndim else ()
     views = [x.view for x in case.inputs]
-    return f"{case.op.name} at {at}: got {got[at]!r}, truth {truth[at]!r}; params {case.params}, views {views}"
+    return (
+        f"{case.op.name} at {at}: got {got[at]!r}, truth {truth[at]!r}; params {case.params}, views {views}"
+    )
 
 
 @pytest.mark.parametrize("op", DRAWN, ids=by_name)
@@ -68,7 +70,9 @@ def checked_function(case):
     """The op as a function of its float inputs, in float64."""
     where = float_inputs(case)
     fixed = [x.on("numpy") for x in case.inputs]
-    wide = [ta.tensor(case.inputs[position].values, dtype=ta.float64, requires_grad=True) for position in where]
+    wide = [
+        ta.tensor(case.inputs[position].values, dtype=ta.float64, requires_grad=True) for position in where
+    ]
 
     def function(*floats):
         inputs = list(fixed)
@@ -99,7 +103,9 @@ def test_second_gradient_agrees_with_differences(op, data):
         return
     function, wide = checked_function(case)
     if np.isfinite(function(*wide).detach().numpy()).all():
-        ta.gradcheck(function, wide, order=2, directions=1, tolerance=1e-4, seed=data.draw(st.integers(0, 999)))
+        ta.gradcheck(
+            function, wide, order=2, directions=1, tolerance=1e-4, seed=data.draw(st.integers(0, 999))
+        )
 
 
 @pytest.mark.parametrize("op", DIFFERENTIABLE, ids=by_name)
@@ -117,7 +123,9 @@ def test_backward_in_float32_agrees_with_float64(op, data):
         before = incoming.copy()
         g = ta.tensor(incoming, dtype=dtype)
         out.backward(g)
-        np.testing.assert_array_equal(g.numpy(), before.astype(dtype), err_msg="a rule changed the gradient it got")
+        np.testing.assert_array_equal(
+            g.numpy(), before.astype(dtype), err_msg="a rule changed the gradient it got"
+        )
         grads.append([x.grad.numpy() for x in inputs if x.grad is not None])
     for narrow, wide in zip(*grads, strict=True):
         scale = np.abs(wide).max(initial=1.0)

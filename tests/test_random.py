@@ -55,7 +55,7 @@ def test_large_and_negative_seeds():
 def test_distributions():
     ta.manual_seed(1)
     u, z = ta.rand(200_000).numpy(), ta.randn(200_001).numpy()
-    assert 0 <= u.min() and u.max() < 1 and abs(u.mean() - 0.5) < 0.003 and abs(u.var() - 1 / 12) < 0.001
+    assert u.min() >= 0 and u.max() < 1 and abs(u.mean() - 0.5) < 0.003 and abs(u.var() - 1 / 12) < 0.001
     assert abs(z.mean()) < 0.01 and abs(z.std() - 1) < 0.01 and np.isfinite(z).all()
     assert abs((z**4).mean() - 3) < 0.15 and abs(np.corrcoef(z[:-1], z[1:])[0, 1]) < 0.01
 

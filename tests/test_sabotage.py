@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, find, settings
-from hypothesis.errors import NoSuchExample
 from hypothesis import strategies as st
+from hypothesis.errors import NoSuchExample
+from tinyadept.backends.reference import Reference
 
 import tinyadept as ta
 from tinyadept import oracle
-from tinyadept.backends.reference import Reference
 from tinyadept.ops import elementwise, registry
 from tinyadept.ops.table import apply
 from tinyadept.view import View, row_major
@@ -66,7 +66,9 @@ class LosesNaN(Reference):
 
 def read(memory, view):
     size = memory.itemsize
-    return np.ndarray(view.shape, memory.dtype, memory, view.offset * size, [s * size for s in view.strides]).copy()
+    return np.ndarray(
+        view.shape, memory.dtype, memory, view.offset * size, [s * size for s in view.strides]
+    ).copy()
 
 
 def is_caught(op, backend):
@@ -90,8 +92,8 @@ def is_caught(op, backend):
 ONE_PER_FAMILY = [
     registry[name]
     for name in (
-        "mul cast sum cumsum cat place take put_add put take_along put_along_add put_along in_range nonzero argsort "
-        "matmul softmax conv conv_input avg_pool pool_take pool_put"
+        "mul cast sum cumsum cat place take put_add put take_along put_along_add put_along in_range "
+        "nonzero argsort matmul softmax conv conv_input avg_pool pool_take pool_put"
     ).split()
 ]
 

@@ -281,7 +281,9 @@ def test_gradcheck_notices_a_wrong_gradient_and_wrong_dtypes():
         ta.gradcheck(lambda x: x, leaf([1.0]))
     # right at first order, wrong at second
     with pytest.raises(AssertionError):
-        ta.gradcheck(lambda x: x.detach() ** 2 * 0 + x**3 - (x**3).detach() + (x.detach() * 0) + cut(x), x, order=2)
+        ta.gradcheck(
+            lambda x: x.detach() ** 2 * 0 + x**3 - (x**3).detach() + (x.detach() * 0) + cut(x), x, order=2
+        )
 
 
 def cut(x):
@@ -291,18 +293,25 @@ def cut(x):
 
 def test_nan_finder_names_op_and_line():
     x = leaf([0.0, 1.0])
-    with ta.detect_anomaly(), pytest.raises(FloatingPointError, match=r"result of div at .*x / x has 1 NaN.*\(0,\)"):
+    with (
+        ta.detect_anomaly(),
+        pytest.raises(FloatingPointError, match=r"result of div at .*x / x has 1 NaN.*\(0,\)"),
+    ):
         x / x
     with ta.detect_anomaly():
         y = (x * 0).sqrt().sum()
-        with pytest.raises(FloatingPointError, match=r"gradient of input 0 of sqrt, recorded at .*y = \(x \* 0\)"):
+        with pytest.raises(
+            FloatingPointError, match=r"gradient of input 0 of sqrt, recorded at .*y = \(x \* 0\)"
+        ):
             (y * 0).backward()
 
 
 def test_values_are_saved_only_where_a_rule_reads_them():
     a, b = leaf([1.0]), leaf([2.0])
     assert (a + b).step.inputs is None
-    assert (a * b).step.inputs == [a, b] or all(x is y for x, y in zip((a * b).step.inputs, (a, b), strict=True))
+    assert (a * b).step.inputs == [a, b] or all(
+        x is y for x, y in zip((a * b).step.inputs, (a, b), strict=True)
+    )
     half = (a * b.detach()).step.inputs
     assert half[0] is None and half[1] is not None
     total = a.expand(3).sum().step

@@ -31,7 +31,8 @@ def views(draw):
             view, array = view.permute(order), array.transpose(order)
         else:
             key = tuple(
-                slice(draw(st.none() | st.integers(0, n - 1)), None, draw(st.sampled_from((1, 2, -1)))) for n in view.shape
+                slice(draw(st.none() | st.integers(0, n - 1)), None, draw(st.sampled_from((1, 2, -1))))
+                for n in view.shape
             )
             view, array = view.index(key), array[key]
     return view, array, memory

@@ -1,4 +1,4 @@
-"""tinyadept: a tensor engine small enough to read in an afternoon, defined by NumPy, run on any Vulkan GPU."""
+"""tinyadept: a tensor engine that reads in an afternoon, defined by NumPy and run on any Vulkan GPU."""
 
 from pathlib import Path
 

@@ -76,7 +76,9 @@ def linspace(start: float, end: float, steps: int, dtype: Any = dtypes.float32, 
         If the dtype is no float: rounded down, the last number would miss the end.
     """
     if dtypes.as_dtype(dtype) not in dtypes.FLOATS:
-        raise TypeError(f"linspace makes floats, got dtype {dtypes.as_dtype(dtype).name}: use arange for integers")
+        raise TypeError(
+            f"linspace makes floats, got dtype {dtypes.as_dtype(dtype).name}: use arange for integers"
+        )
     start, end, steps = float(start), float(end), index(steps)
     step = (end - start) / (steps - 1) if steps > 1 else 0
     return create.create(

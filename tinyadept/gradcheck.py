@@ -115,7 +115,7 @@ def check_direction(
 
 
 def first_order(function: Callable, inputs: list[Tensor], rng: Any) -> tuple[Callable, list[Tensor]]:
-    """The gradient as a function of the inputs and of the incoming gradient, for another round of checking."""
+    """The gradient as a function of inputs and incoming gradient, for another round of checking."""
     outs = outputs_of(function, inputs)
     incoming = [
         Tensor(rng.standard_normal(y.shape), y.dtype, y.backend, True) for y in outs if y.requires_grad

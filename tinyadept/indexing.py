@@ -1,4 +1,4 @@
-"""What stands between square brackets: ints, slices, None and ellipsis move the view; tensors gather and scatter."""
+"""What stands between brackets: ints, slices, None and ... move the view; tensors gather and scatter."""
 
 from __future__ import annotations
 
@@ -42,7 +42,12 @@ def entry_of(x: Tensor, entry: Any) -> Any:
     if entry is None or entry is Ellipsis:
         return entry
     if isinstance(entry, slice):
-        return slice(*(None if part is None else operator.index(part) for part in (entry.start, entry.stop, entry.step)))
+        return slice(
+            *(
+                None if part is None else operator.index(part)
+                for part in (entry.start, entry.stop, entry.step)
+            )
+        )
     if isinstance(entry, (int, np.integer)) and not isinstance(entry, (bool, np.bool_)):
         return int(entry)
     if isinstance(entry, (list, np.ndarray)):

@@ -473,7 +473,7 @@ class Operators(Conversions):
         return move.index(self, key=tuple(back if a in axes else slice(None) for a in range(self.ndim)))
 
     def roll(self: Any, shifts: int | Sequence[int], dims: Axes = None) -> Tensor:
-        """Shift along axes; what leaves at one end enters at the other. Without axes the flattened tensor rolls."""
+        """Shift along axes, or along the flattened tensor; what leaves at one end enters at the other."""
         if dims is None:
             return self.flatten().roll(shifts, 0).reshape(*self.shape)
         if not self.shape:
@@ -557,11 +557,11 @@ class Operators(Conversions):
         return dropped(reduce.amin(self, axes=dim), dim, keepdim)
 
     def max(self: Any, dim: Any = None, keepdim: bool = False) -> Any:
-        """The largest element; along an axis (values, indices), the first of equals; with a tensor, maximum."""
+        """The largest element; along an axis (values, indices) of the first; with a tensor, maximum."""
         return extremum(self, dim, keepdim, reduce.amax, reduce.argmax, elementwise.maximum)
 
     def min(self: Any, dim: Any = None, keepdim: bool = False) -> Any:
-        """The smallest element; along an axis (values, indices), the first of equals; with a tensor, minimum."""
+        """The smallest element; along an axis (values, indices) of the first; with a tensor, minimum."""
         return extremum(self, dim, keepdim, reduce.amin, reduce.argmin, elementwise.minimum)
 
     def argmax(self: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
@@ -585,7 +585,7 @@ class Operators(Conversions):
         return elementwise.root(self.var(dim, correction, keepdim))
 
     def norm(self: Any, p: Any = 2, dim: Axes = None, keepdim: bool = False) -> Tensor:
-        """The p-norm over the axes; 2 (or "fro"), 0, 1, ±inf or any other number. Its gradient at zero is zero."""
+        """The p-norm over axes; p is "fro" (2), 0, 1, ±inf or any number. Its gradient at zero is zero."""
         if p in (2, "fro"):
             return dropped(reduce.norm(self, axes=dim), dim, keepdim)
         if not self.is_floating_point:
@@ -696,7 +696,7 @@ class Operators(Conversions):
     def backward(
         self: Any, gradient: Tensor | None = None, retain_graph: bool = False, create_graph: bool = False
     ) -> None:
-        """Leave the gradient of this tensor with respect to every leaf in the leaf's ``.grad``, added to what is there.
+        """Add the gradient of this tensor with respect to every leaf to the leaf's ``.grad``.
 
         Parameters
         ----------
@@ -799,7 +799,7 @@ def scatter_sum(x: Tensor, dim: int, where: Tensor, src: Tensor) -> Tensor:
     axis = normal_axis(dim, x.ndim)
     if src.dtype != x.dtype:
         raise TypeError(
-            f"scatter_add: src is {src.dtype.name}, the tensor added to {x.dtype.name}: convert one with .to()"
+            f"scatter_add: src is {src.dtype.name}, the tensor {x.dtype.name}: convert one with .to()"
         )
     return x + index.put_along_add(fitted(src, where), where, axis=axis, shape=x.shape)
 

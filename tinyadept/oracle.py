@@ -1,8 +1,8 @@
 """The oracle: random inputs for any op of the table, and how far a result may lie from the truth.
 
-Each family says how to draw shapes and parameters; every input is then laid out in memory at random: permuted,
-strided, reversed, repeated, with an offset, and with NaN in the cells that nobody should read. The truth is the
-definition in float64 (integers: in the dtype itself). Needs the package hypothesis.
+Each family says how to draw shapes and parameters; every input is then laid out in memory at random:
+permuted, strided, reversed, repeated, with an offset, and with NaN in the cells that nobody should read. The
+truth is the definition in float64 (integers: in the dtype itself). Needs the package hypothesis.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from . import dtypes
 from . import device as devices
+from . import dtypes
 from .ops.move import index as index_row
 from .ops.table import Move, Op, apply
 from .ops.window import positions
@@ -39,7 +39,9 @@ class Given:
     def values(self) -> np.ndarray:
         size = self.memory.itemsize
         strides = [s * size for s in self.view.strides]
-        return np.ndarray(self.view.shape, self.memory.dtype, self.memory, self.view.offset * size, strides).copy()
+        return np.ndarray(
+            self.view.shape, self.memory.dtype, self.memory, self.view.offset * size, strides
+        ).copy()
 
     def on(self, device: Any, dtype: Any = None) -> Tensor:
         """The input as a tensor of a device: the same memory and view."""
@@ -56,7 +58,9 @@ class Case:
     inputs: tuple[Given, ...]
     params: dict
 
-    def run(self, device: Any = "numpy", dtype: Any = None, requires_grad: bool = False) -> tuple[Tensor, list[Tensor]]:
+    def run(
+        self, device: Any = "numpy", dtype: Any = None, requires_grad: bool = False
+    ) -> tuple[Tensor, list[Tensor]]:
         """Result and inputs on a device; float inputs as `dtype` where given."""
         tensors = [x.on(device, dtype if x.memory.dtype == np.float32 else None) for x in self.inputs]
         for x in tensors:
@@ -79,7 +83,9 @@ class Case:
         terms = TERMS.get(self.op.name)
         if terms is None:
             return allowed
-        sizes = tuple(Given(np.abs(x.memory), x.view) if x.memory.dtype == np.float32 else x for x in self.inputs)
+        sizes = tuple(
+            Given(np.abs(x.memory), x.view) if x.memory.dtype == np.float32 else x for x in self.inputs
+        )
         return allowed + terms(self) * EPS * np.abs(Case(self.op, sizes, self.params).truth())
 
 
@@ -93,7 +99,7 @@ def mismatch(got: np.ndarray, truth: np.ndarray, allowed: np.ndarray | float) ->
         return ~(close | (got == rounded) | (np.isnan(got) & np.isnan(truth)))
 
 
-# --- memory: where the elements of an input lie -------------------------------------------------------------------
+# --- memory: where the elements of an input lie ----------------------------------------
 
 
 def laid_out(draw: Draw, values: np.ndarray) -> Given:
@@ -167,17 +173,22 @@ class Drawer:
         return self.int(0, len(shape) - 1)
 
     def axes(self, shape: Shape) -> tuple[int, ...]:
-        return tuple(sorted(self.draw(st.sets(st.sampled_from(range(len(shape))), min_size=1)))) if shape else ()
+        return (
+            tuple(sorted(self.draw(st.sets(st.sampled_from(range(len(shape))), min_size=1)))) if shape else ()
+        )
 
 
-# --- families: shapes and parameters ------------------------------------------------------------------------------
+# --- families: shapes and parameters --------------------------------------------------
 
 
 def elementwise_case(d: Drawer) -> tuple[list, dict]:
     shape = d.shape()
     count, name = len(d.op.vjps), d.op.name
     inner = [tuple(n if d.draw(st.integers(0, 3)) else 1 for n in shape) for _ in range(count)]
-    inner = [s[d.int(0, len(s)) :] if all(n == 1 for n in s[: len(s) // 2]) and d.draw(st.booleans()) else s for s in inner]
+    inner = [
+        s[d.int(0, len(s)) :] if all(n == 1 for n in s[: len(s) // 2]) and d.draw(st.booleans()) else s
+        for s in inner
+    ]
     params = {name: draw(d) for name, draw in ELEMENTWISE_PARAMS.get(name, {}).items()}
     if d.op.mask:
         return [d.bools(inner[0]), *(d.floats(s, i) for i, s in enumerate(inner[1:]))], params
@@ -201,8 +212,11 @@ ELEMENTWISE_PARAMS: dict[str, dict[str, Callable[[Drawer], Any]]] = {
 }
 KINKED = {"amax", "amin", "maximum", "minimum"}  # where elements tie there is no derivative
 SPECIAL_OPS = set(
-    "add sub mul div neg abs exp log sqrt tanh sigmoid relu maximum minimum eq ne lt le gt ge isnan isinf isfinite "
-    "floor ceil round trunc copy silu gelu gelu_tanh sin cos erf sign square reciprocal".split()
+    (
+        "add sub mul div neg abs exp log sqrt tanh sigmoid relu maximum minimum eq ne lt le gt ge "
+        "isnan isinf isfinite floor ceil round trunc copy silu gelu gelu_tanh sin cos erf sign "
+        "square reciprocal"
+    ).split()
 )
 
 
@@ -281,7 +295,11 @@ def place_case(d: Drawer) -> tuple[list, dict]:
 
 def create_case(d: Drawer) -> tuple[list, dict]:
     if d.op.name == "full":
-        return [], {"shape": d.shape(), "value": d.int(-3, 3), "dtype": d.draw(st.sampled_from(dtypes.LADDER[2:5:2]))}
+        return [], {
+            "shape": d.shape(),
+            "value": d.int(-3, 3),
+            "dtype": d.draw(st.sampled_from(dtypes.LADDER[2:5:2])),
+        }
     kind = d.draw(st.sampled_from((dtypes.int32, dtypes.float32)))
     step = d.int(-3, 3) if kind == dtypes.int32 else d.draw(st.sampled_from((0.1, -0.75, 1 / 3)))
     return [], {"shape": (d.int(0, 40),), "start": d.int(-5, 5), "step": step, "dtype": kind}
@@ -304,7 +322,9 @@ def put_case(d: Drawer) -> tuple[list, dict]:
     shape = d.shape(1, 3, shortest=1)
     axis = d.axis(shape)
     count = d.int(0, shape[axis])
-    index = laid_out(d.draw, d.rng.permutation(shape[axis])[:count].astype(np.int32))  # of duplicates any may win
+    index = laid_out(
+        d.draw, d.rng.permutation(shape[axis])[:count].astype(np.int32)
+    )  # of duplicates any may win
     return [d.floats(shape), index, d.floats(shape[:axis] + (count,) + shape[axis + 1 :])], {"axis": axis}
 
 
@@ -333,7 +353,13 @@ def nonzero_case(d: Drawer) -> tuple[list, dict]:
 
 def sort_case(d: Drawer) -> tuple[list, dict]:
     shape = d.shape(1)
-    x = d.ints(shape, 0, 3) if d.draw(st.booleans()) else d.special(shape) if d.draw(st.booleans()) else d.floats(shape)
+    x = (
+        d.ints(shape, 0, 3)
+        if d.draw(st.booleans())
+        else d.special(shape)
+        if d.draw(st.booleans())
+        else d.floats(shape)
+    )
     return [x], {"axis": d.axis(shape), "descending": d.draw(st.booleans())}
 
 
@@ -367,11 +393,21 @@ def window_geometry(d: Drawer) -> tuple[int, Shape, dict]:
     rank = d.int(1, 3)
     spatial = tuple(d.int(3, 7) for _ in range(rank))
     each = lambda low, high: tuple(d.int(low, high) for _ in range(rank))  # noqa: E731
-    return rank, spatial, {"kernel": each(1, 3), "stride": each(1, 3), "dilation": each(1, 2), "low": each(0, 1), "high": each(0, 2)}
+    return (
+        rank,
+        spatial,
+        {
+            "kernel": each(1, 3),
+            "stride": each(1, 3),
+            "dilation": each(1, 2),
+            "low": each(0, 1),
+            "high": each(0, 2),
+        },
+    )
 
 
 def conv_case(d: Drawer) -> tuple[list, dict]:
-    rank, spatial, w = window_geometry(d)
+    _, spatial, w = window_geometry(d)
     groups = d.int(1, 2)
     n, c, o = d.int(1, 3), groups * d.int(1, 3), groups * d.int(1, 3)
     padding = tuple(zip(w["low"], w["high"], strict=True))
@@ -398,7 +434,11 @@ def pool_case(d: Drawer) -> tuple[list, dict]:
     x = (d.int(1, 2), d.int(1, 3), *spatial)
     if d.op.name in ("pool_take", "pool_put"):
         index = d.ints((*x[:2], *windows), 0, prod(spatial))
-        return ([d.floats(x), index], {}) if d.op.name == "pool_take" else ([d.floats(index.view.shape), index], {"shape": x})
+        return (
+            ([d.floats(x), index], {})
+            if d.op.name == "pool_take"
+            else ([d.floats(index.view.shape), index], {"shape": x})
+        )
     params = {"kernel": w["kernel"], "stride": w["stride"], "padding": padding, "windows": windows}
     if d.op.name == "pool_index":
         ties = d.draw(st.booleans())
@@ -442,12 +482,12 @@ UNDRAWN = {"transfer"}  # families without a draw: moving between devices has te
 
 @st.composite
 def cases(draw: Draw, op: Op, extremes: bool = True) -> Case:
-    """A random call of an op; with `extremes` now and then at NaN, infinities, zeros of both signs and ties."""
+    """A random call of an op; with `extremes` now and then at NaN, infinities, signed zeros and ties."""
     inputs, params = FAMILIES[op.family.name](Drawer(draw, op, extremes))
     return Case(op, tuple(inputs), params)
 
 
-# --- sums: what rounding may cost ---------------------------------------------------------------------------------
+# --- sums: what rounding may cost --------------------------------------------------
 
 
 def folded(case: Case) -> int:

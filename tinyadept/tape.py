@@ -171,11 +171,11 @@ def record(op: Any, out: Tensor, inputs: tuple, params: dict) -> Tensor:
 
 
 def check_fresh(x: Tensor, op: Any) -> None:
-    """Refuse a view whose memory was rewritten, on the tape, through another tensor: its history is no longer true."""
+    """Refuse a view whose memory a recorded write changed through another tensor: its history is not true."""
     if x.buffer.recorded > x.version:
         raise RuntimeError(
-            f"{op.name} got a tensor of shape {x.shape} whose memory a recorded in-place write changed through another "
-            "view: its gradient would be wrong; take the view again from the tensor that was written"
+            f"{op.name} got a tensor of shape {x.shape} whose memory a recorded write changed through "
+            "another view: its gradient would be wrong; take the view again from the tensor that was written"
         )
 
 
@@ -244,7 +244,10 @@ def apply_rules(step: Step, g: Tensor, send: Callable, useful: set | None) -> No
     for position, parent in enumerate(step.parents or ()):
         if parent is None or (useful is not None and parent not in useful):
             continue
-        anomaly, mode.anomaly = mode.anomaly, False  # of a rule only the result is searched: it names the step
+        anomaly, mode.anomaly = (
+            mode.anomaly,
+            False,
+        )  # of a rule only the result is searched: it names the step
         try:
             if op.variadic:
                 d = op.vjps[0](g, out, position, *inputs, **params)
@@ -277,7 +280,7 @@ def leading_to(outputs: Sequence[Tensor], wanted: Sequence[Tensor]) -> set:
 
 
 def deposit(found: dict[Any, Tensor], gradients: Sequence[Tensor]) -> None:
-    """Add gradients to the leaves' ``.grad``; each leaf gets memory of its own, so that writing to it is safe."""
+    """Add gradients to the leaves' ``.grad``, each in memory of its own, so that writing to it is safe."""
     taken = {g.buffer for g in gradients}
     for leaf, g in found.items():
         if type(leaf) is Step:
@@ -318,12 +321,12 @@ def seeds(outputs: Sequence[Tensor], gradients: Any) -> list[Tensor]:
     for y, g in zip(outputs, gradients, strict=True):
         if not y.requires_grad:
             raise RuntimeError(
-                "nothing to differentiate: no input of this tensor has requires_grad=True, or it was computed under no_grad"
+                "nothing to differentiate: no input had requires_grad=True, or no_grad was active"
             )
         if g is None:
             if y.view.size != 1:
                 raise ValueError(
-                    f"backward of a tensor of shape {y.shape} needs a gradient of that shape: only scalars have 1"
+                    f"backward of a tensor of shape {y.shape} needs a gradient of that shape: it is no scalar"
                 )
             g = Tensor(np.ones(y.shape, y.dtype), y.dtype, y.backend)
         if g.shape != y.shape or g.backend is not y.backend:

@@ -308,7 +308,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
 
 
 def from_numpy(array: np.ndarray) -> Tensor:
-    """A tensor on the reference that shares the array's memory, dtype and strides (any strides, negative too).
+    """A tensor on the reference that shares the array's memory, dtype and strides.
 
     Raises
     ------
@@ -320,13 +320,17 @@ def from_numpy(array: np.ndarray) -> Tensor:
             f"from_numpy takes an ndarray, got {type(array).__name__}; tensor() takes anything array-like"
         )
     if not array.dtype.isnative or not array.flags.aligned:
-        raise ValueError(f"the byte order of {array.dtype} or its alignment is foreign: pass array.copy(), or astype")
+        raise ValueError(
+            f"the byte order of {array.dtype} or its alignment is foreign: pass array.copy(), or astype"
+        )
     dtype, backend = dtypes.as_dtype(array.dtype), devices.resolve("numpy")
     steps, odd = (
         zip(*(divmod(s, array.itemsize) for s in array.strides), strict=True) if array.ndim else ((), ())
     )
     if any(odd):
-        raise ValueError(f"strides {array.strides} are no multiples of {array.itemsize} bytes: pass array.copy()")
+        raise ValueError(
+            f"strides {array.strides} are no multiples of {array.itemsize} bytes: pass array.copy()"
+        )
     if array.size == 0:
         return wrap(Buffer(np.empty(0, dtype)), View(array.shape, tuple(steps)), dtype, backend)
     low, high = View(array.shape, tuple(steps)).span

@@ -16,7 +16,9 @@ from ..view import normal_axis
 
 
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Join along an axis that exists. Empty vectors beside tensors of more axes are passed over, as in PyTorch.
+    """Join along an axis that exists.
+
+    Empty vectors beside tensors of more axes are passed over, as in PyTorch.
 
     Raises
     ------
@@ -133,7 +135,7 @@ def unique(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Any:
-    """The different elements in ascending order, or the different slices along an axis. Their number is read back.
+    """The different elements, or slices along an axis, in ascending order. Their number is read back.
 
     Returns
     -------

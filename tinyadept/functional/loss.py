@@ -67,7 +67,7 @@ def huber_loss(input: Tensor, target: Tensor, *, reduction: str = "mean", delta:
 
 
 def kl_div(input: Tensor, target: Tensor, *, reduction: str = "mean", log_target: bool = False) -> Tensor:
-    """target · (log target - input), elementwise: input holds log-probabilities, target probabilities or their logs.
+    """target · (log target - input), of log-probabilities and target probabilities (or their logarithms).
 
     Besides the usual reductions "batchmean" divides the sum by the batch, which is the divergence itself.
     """
@@ -265,7 +265,7 @@ def check_classes(name: str, input: Tensor, target: Tensor, weight: Tensor | Non
     axis = min(1, input.ndim - 1)
     if not input.shape or target.shape != input.shape[:axis] + input.shape[axis + 1 :]:
         raise ValueError(
-            f"{name}: target of shape {target.shape} does not fit input of shape {input.shape} without classes"
+            f"{name}: target of shape {target.shape} does not fit input {input.shape} without its classes"
         )
     if target.dtype not in dtypes.INTEGERS:
         raise TypeError(f"{name}: target classes are integers, got {target.dtype.name}")

@@ -107,7 +107,7 @@ def logsigmoid(input: Tensor) -> Tensor:
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """Zero each element with probability p and scale the others by 1 / (1 - p); the input itself when not training.
+    """Zero each element with probability p and scale the others by 1 / (1 - p); nothing when not training.
 
     Raises
     ------

@@ -133,7 +133,7 @@ def conv3d(
 
 
 def pooled_length(n: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
-    """Window positions along an axis; ceil_mode keeps a last window that starts inside the axis or its left padding."""
+    """Window positions along an axis; ceil_mode keeps a last window that starts in the axis or before."""
     room = n + 2 * padding - dilation * (kernel - 1) - 1
     count = (room + (stride - 1 if ceil_mode else 0)) // stride + 1
     if ceil_mode and (count - 1) * stride >= n + padding:

@@ -1,4 +1,4 @@
-"""Ops that look at one element of each input: arithmetic, comparisons, transcendental functions, activations."""
+"""Ops that look at one element of each input: arithmetic, comparisons, functions, activations."""
 
 from __future__ import annotations
 
@@ -153,7 +153,9 @@ remainder = define(
 )
 neg = define(elementwise, "neg", np.negative, lambda g, out, a: -g, takes="number")
 abs = define(elementwise, "abs", np.abs, lambda g, out, a: g * sign(a))
-sign = define(elementwise, "sign", lambda a: np.array(a) if a.dtype == bool else np.sign(a), lambda g, out, a: g * 0)
+sign = define(
+    elementwise, "sign", lambda a: np.array(a) if a.dtype == bool else np.sign(a), lambda g, out, a: g * 0
+)
 reciprocal = define(
     elementwise,
     "reciprocal",

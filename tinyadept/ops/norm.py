@@ -15,6 +15,7 @@ from .. import tape
 from ..tensor import Tensor
 from ..view import normal_axes, normal_axis
 from .elementwise import exp
+from .reduce import fold_mean
 from .table import Family, compute_dtype, define, lifted, operands
 
 
@@ -72,7 +73,7 @@ log_softmax = define(
 )
 
 
-# --- x̂ = (x - mean) / √(var + eps): layer, group, instance and batch normalisation differ in their axes alone 
+# --- x̂ = (x - mean) / √(var + eps): layer, group, instance and batch normalisation differ in axes
 
 
 def np_normalize(a: np.ndarray, axes: tuple, eps: float) -> np.ndarray:
@@ -81,17 +82,17 @@ def np_normalize(a: np.ndarray, axes: tuple, eps: float) -> np.ndarray:
 
 
 def centred(a: np.ndarray, axes: tuple, eps: float) -> tuple[np.ndarray, np.ndarray]:
-    mean = a.mean(axes, dtype=np.float64, keepdims=True)
+    mean = fold_mean(a, axes)
     apart = np.subtract(a, mean, out=np.empty_like(a, order="C"), casting="same_kind")  # rounded once
-    square = np.square(apart).mean(axes, dtype=np.float64, keepdims=True)
+    square = fold_mean(np.square(apart), axes)
     return apart, (1 / np.sqrt(square + eps)).astype(a.dtype)
 
 
 def np_normalize_input(g: np.ndarray, a: np.ndarray, axes: tuple, eps: float) -> np.ndarray:
     apart, scale = centred(a, axes, eps)
     apart *= scale  # x̂
-    along = (g * apart).mean(axes, dtype=np.float64, keepdims=True).astype(a.dtype)
-    return scale * (g - g.mean(axes, dtype=np.float64, keepdims=True).astype(a.dtype) - apart * along)
+    along = fold_mean(g * apart, axes).astype(a.dtype)
+    return scale * (g - fold_mean(g, axes).astype(a.dtype) - apart * along)
 
 
 def normalize_input_formula(a: Tensor, g: Tensor, axes: tuple, eps: float) -> Tensor:
@@ -118,17 +119,17 @@ normalize_input = define(
 )
 
 
-# --- x̂ = x / √(mean x² + eps) --------------------------------------------------------------------------------
+# --- x̂ = x / √(mean x² + eps) -------------------------------------------------------------------------
 
 
 def rms_scale(a: np.ndarray, axes: tuple, eps: float) -> np.ndarray:
-    return (1 / np.sqrt(np.square(a).mean(axes, dtype=np.float64, keepdims=True) + eps)).astype(a.dtype)
+    return (1 / np.sqrt(fold_mean(np.square(a), axes) + eps)).astype(a.dtype)
 
 
 def np_rms_normalize_input(g: np.ndarray, a: np.ndarray, axes: tuple, eps: float) -> np.ndarray:
     scale = rms_scale(a, axes, eps)
     hat = a * scale
-    return scale * (g - hat * (g * hat).mean(axes, dtype=np.float64, keepdims=True).astype(a.dtype))
+    return scale * (g - hat * fold_mean(g * hat, axes).astype(a.dtype))
 
 
 def rms_normalize_input_formula(a: Tensor, g: Tensor, axes: tuple, eps: float) -> Tensor:

@@ -98,9 +98,12 @@ def shared(g: Tensor, out: Tensor, a: Tensor, axes: tuple) -> Tensor:
 
 sum = define(reduction, "sum", fold_sum, lambda g, out, a, axes: g.expand(a.shape), gives=total_dtype)
 mean = define(
-    reduction, "mean", fold_mean, lambda g, out, a, axes: (g * (1 / max(count(a.shape, axes), 1))).expand(a.shape),
+    reduction,
+    "mean",
+    fold_mean,
+    lambda g, out, a, axes: (g * (1 / max(count(a.shape, axes), 1))).expand(a.shape),
     takes="strict float",
-)  # fmt: skip
+)
 prod = define(
     reduction,
     "prod",

@@ -235,7 +235,7 @@ def apply_into(op: Op, target: Tensor, inputs: tuple, params: dict) -> Tensor:
 def check_writable(op: Op, target: Tensor) -> None:
     if mode.grad and target.requires_grad and target.step is None:
         raise RuntimeError(
-            f"{op.name} in place on a leaf that needs a gradient would lose its value: write under no_grad, or to a copy"
+            f"{op.name} in place on a leaf that needs a gradient: write under no_grad, or to a copy of it"
         )
     if target.view.overlaps:
         raise RuntimeError(

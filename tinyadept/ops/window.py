@@ -35,7 +35,7 @@ def positions(length: int, kernel: int, stride: int, pad: tuple[int, int], dilat
     count = (length + pad[0] + pad[1] - dilation * (kernel - 1) - 1) // stride + 1
     if count < 1:
         raise ValueError(
-            f"a window of {kernel} cells with dilation {dilation} does not fit an axis of {length} padded by {pad}"
+            f"a window of {kernel} cells, dilation {dilation}, exceeds an axis of {length} padded by {pad}"
         )
     return count
 
@@ -46,7 +46,7 @@ def infer_conv(op: Any, inputs: tuple, params: dict) -> tuple:
     groups = params["groups"]
     if x.ndim != w.ndim or x.ndim < 3:
         raise ValueError(
-            f"conv: input of shape {x.shape} and weight of shape {w.shape}: expected (N, C, …) and (O, C/G, …)"
+            f"conv: input {x.shape} and weight {w.shape}: expected shapes (N, C, …) and (O, C/G, …)"
         )
     if groups < 1 or x.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
         raise ValueError(f"conv: input {x.shape} and weight {w.shape} do not fit {groups} groups")
@@ -134,7 +134,7 @@ class Piece:
 def pieces(
     samples: int, out: Shape, wide: Shape, cells: int, itemsize: int, stride: Shape, dense: bool = False
 ) -> Iterator[Piece]:
-    """Cut a convolution so that no piece unfolds to more than about `CHUNK_BYTES` (or to one row of one sample)."""
+    """Cut a convolution so that no piece unfolds to more than about `CHUNK_BYTES`, or one row of a sample."""
     dense = dense or any(s != 1 for s in stride)
     pitch = row_major((1, *out[1:]) if dense else (1, *wide[1:]))
     row_bytes = cells * pitch[0] * itemsize
