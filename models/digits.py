@@ -35,7 +35,7 @@ class DigitsNet(nn.Module):
             nn.MaxPool2d(2),  # (N, 32, 2, 2)
         )
         self.head = nn.Sequential(
-            nn.Flatten(), nn.Dropout(0.4), nn.Linear(32 * 2 * 2, classes)
+            nn.Flatten(), nn.Dropout(0.5), nn.Linear(32 * 2 * 2, classes)
         )  # (N, 128) to (N, 10)
 
     def forward(self, images: Tensor) -> Tensor:

@@ -50,7 +50,10 @@ NOT_COMPARED = {
 
 TOLERANCES = {
     "nn.functional.conv3d": {"rtol": 5e-6, "atol": 5e-5},  # sums of 1320 products: OpInfo's own tolerance
-    "nn.functional.normalize": {"rtol": 1.3e-6, "atol": 1e-4},  # one element: terms of some 300 cancel exactly
+    "nn.functional.normalize": {
+        "rtol": 1.3e-6,
+        "atol": 1e-4,
+    },  # one element: terms of some 300 cancel exactly
 }
 
 

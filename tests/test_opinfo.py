@@ -163,8 +163,8 @@ def compare(
         assert got == expected, f"{what}: {got} where PyTorch has {expected}"
         return
     assert isinstance(got, ta.Tensor), f"{what}: {type(got).__name__} where PyTorch has a tensor"
-    dtype, other = ours(expected.dtype), "int32" if expected.dtype == torch.int64 else None
-    assert got.dtype in (dtype, other), f"{what}: {got.dtype.name} where PyTorch has {dtype.name}"
+    allowed = ("int32", "int64") if expected.dtype == torch.int64 else (ours(expected.dtype).name,)
+    assert got.dtype.name in allowed, f"{what}: {got.dtype.name} where PyTorch has {expected.dtype}"
     assert got.shape == expected.shape, f"{what}: shape {got.shape} where PyTorch has {tuple(expected.shape)}"
     actual, expected = torch.from_numpy(got.detach().numpy().copy()).to(expected.dtype), expected.detach()
     try:
