@@ -59,10 +59,10 @@ class Task(Protocol):
         ...
 
 
-class Digits:
+class Digits(Task):
     """Handwritten digits of 8x8 pixels, told apart by a small convolutional network."""
 
-    epochs, batch, lr, metric, threads = 20, 64, 0.01, "test accuracy", 1
+    epochs, batch, lr, metric, threads = 20, 32, 0.005, "test accuracy", 1
 
     def __init__(self):
         from tinyadept.models.digits import DigitsNet
@@ -214,7 +214,7 @@ def draw(training: Training, path: Path) -> None:
     epochs = range(1, len(losses) + 1)
     figure = Figure(figsize=(8, 3.5), layout="constrained")
     left, right = figure.subplots(1, 2)
-    left.semilogy(epochs, losses, marker=".")
+    left.plot(epochs, losses, marker=".")
     left.set(xlabel="epoch", ylabel="training loss")
     right.plot(epochs, measures, marker=".", color="tab:green")
     right.set(
@@ -285,9 +285,8 @@ def run(training: Training, epochs: int, out: Path) -> None:
             training.save(out / CHECKPOINT)
             loss, measure = training.history[-1]
             seconds = time.perf_counter() - start
-            print(
-                f"epoch {len(training.history):>{width}}/{epochs}  loss {loss:.4f}  {metric} {measure:.3f}  {seconds:.1f} s"
-            )
+            done = f"{len(training.history):>{width}}/{epochs}"
+            print(f"epoch {done}  loss {loss:.4f}  {metric} {measure:.3f}  {seconds:.1f} s", flush=True)
     draw(training, out / "learning-curve.png")
     print(f"{metric}: {training.history[-1][1]:.3f}")
 

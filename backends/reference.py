@@ -26,7 +26,7 @@ class Reference:
 
     def download(self, x: Tensor) -> np.ndarray:
         """The tensor's memory, read through its view: no copy."""
-        data, view = x.buffer.data, x.view
+        data, view = x.buffer.data, x.layout
         if data.shape == view.shape and view.is_contiguous and not view.offset:
             return data
         return strided(data, view)

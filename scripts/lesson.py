@@ -46,7 +46,7 @@ BINARY = {
 UNARY = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
 NO_LESSON = {"backward", "register_hook", "retain_grad", "to"}
 METHODS = {
-    name for name, entry in vars(Operators).items() if inspect.isfunction(entry) and name.strip("_") == name
+    name for name, _ in inspect.getmembers(Operators, inspect.isfunction) if name.strip("_") == name
 } - NO_LESSON
 FUNCTIONS = {
     name: entry for name, entry in vars(F).items() if inspect.isfunction(entry) and name.strip("_") == name
@@ -225,7 +225,7 @@ class Run:
         out = record(op, out, inputs, params)
         if out.step is not None:
             if self.place == len(self.results):
-                out.buffer, out.view = Buffer(out.detach().numpy() + self.change), View.dense(out.shape)
+                out.buffer, out.layout = Buffer(out.detach().numpy() + self.change), View.dense(out.shape)
             self.results.append(out)
             self.inputs[out.step] = inputs
         return out

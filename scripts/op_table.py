@@ -19,6 +19,7 @@ TAKES = {
     "float": "all; integers become float32",
     "strict float": "float32, float64",
     "bool": "all, as bool",
+    "whole": "bool and integers",
 }
 
 

@@ -30,30 +30,32 @@ install_venv_module() {
         fail "$1 lacks the module ensurepip; as root, run: apt-get install $package"
     fi
     "${as_root[@]}" apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -qq -y "$package"
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y "$package"
 }
 
 make_venv() {
     local python
     if ! python=$(find_python "import ensurepip, venv"); then
-        python=$(find_python "pass") || fail "Python 3.11 or newer is needed, and this is none:" \
-            "${PYTHON:-python3.13, python3.12, python3.11, python3}; install one, or name it: PYTHON=/path/to/python $0"
+        python=$(find_python "pass") || fail "found no Python 3.11 or newer, looking for" \
+            "${PYTHON:-python3.13, python3.12, python3.11 and python3}: install one, as in" \
+            "apt-get install python3.11 python3.11-venv, or name one, as in PYTHON=/path/to/python $0"
         install_venv_module "$python"
     fi
     "$python" -m venv --clear .venv
 }
 
-# What an installation depends on. File names belong to it, because a strict editable install links file by file.
+# What an installation depends on, with the names of all files: a strict editable install links them one by one.
 state() {
     pwd
     .venv/bin/python --version
     cat pyproject.toml
     find tinyadept backends glsl models -type f ! -name '*.py[co]' | LC_ALL=C sort
+    ls -d build/__editable__* 2>/dev/null || true # the links
 }
 
-# install EXTRA: make .venv hold this checkout and the packages of one extra. Nothing is done, and no network is used,
-# where that is so already. pip is told of other package sources as always, say by PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS.
-install() {
+# require EXTRA: make .venv hold this checkout and the packages of one extra. Where that is so already, nothing is
+# done and no network used. pip hears of other package sources as always: PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS.
+require() {
     local stamp
     if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then make_venv; fi
     for stamp in ".venv/installed-$1" .venv/installed-dev; do # dev holds all the others

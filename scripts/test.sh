@@ -2,7 +2,7 @@
 # Set up .venv if need be, then run every check; with arguments, pytest alone: ./scripts/test.sh [arguments of pytest]
 
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-install dev
+require dev
 
 export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 # the processes of pytest-xdist share the cores already
 if (($#)); then exec .venv/bin/python -m pytest "$@"; fi

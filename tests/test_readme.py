@@ -44,7 +44,9 @@ def test_the_table_of_ops_is_current():
 def test_links_lead_somewhere():
     for document in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+)\)", document.read_text(encoding="utf-8")):
-            assert target.startswith("http") or (document.parent / target).exists(), f"{document.name}: {target}"
+            assert target.startswith("http") or (document.parent / target).exists(), (
+                f"{document.name}: {target}"
+            )
 
 
 def test_the_op_of_the_document_can_be_added_and_is_fuzzed():

@@ -23,17 +23,17 @@ SEARCH = settings(
 
 class IgnoresOffsets(Reference):
     def download(self, x):
-        view = x.view
+        view = x.layout
         shifted = View(view.shape, view.strides, max(0, view.offset - view.span[0]) if view.size else 0)
         return read(x.buffer.data, shifted)
 
 
 class IgnoresStrides(Reference):
     def download(self, x):
-        low, high = x.view.span
-        if high - low < x.view.size:  # repeated cells: nothing to misread without leaving the memory
+        low, high = x.layout.span
+        if high - low < x.layout.size:  # repeated cells: nothing to misread without leaving the memory
             return super().download(x)
-        return read(x.buffer.data, View(x.view.shape, row_major(x.view.shape), low))
+        return read(x.buffer.data, View(x.layout.shape, row_major(x.layout.shape), low))
 
 
 class DropsTheTail(Reference):

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import venv
@@ -130,6 +131,29 @@ def test_unusable_checkpoints(straight, tmp_path):
 def test_unusable_out_folder(tmp_path):
     (tmp_path / "file").touch()
     assert "--out" in refused("--out", tmp_path / "file")
+
+
+def test_interruption_leaves_the_last_checkpoint(straight, tmp_path):
+    command = [
+        sys.executable,
+        str(ROOT / "train.py"),
+        "--batch",
+        "256",
+        "--seed",
+        "5",
+        "--out",
+        str(tmp_path),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline().startswith("epoch  1/20")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130
+        assert process.stderr.read().strip().startswith("train.py: interrupted")
+    assert {file.name for file in tmp_path.iterdir()} == {CHECKPOINT}
+    trained("--epochs", 3, "--resume", "--out", tmp_path)
+    once, twice = io.load(straight[0] / CHECKPOINT), io.load(tmp_path / CHECKPOINT)
+    assert all((x.numpy() == twice[name].numpy()).all() for name, x in once.items())
 
 
 def test_diverging_loss_ends_the_run(tmp_path):

@@ -171,10 +171,10 @@ def set_where(x: Tensor, entries: list, mask: Tensor, value: Tensor) -> None:
 
 def write(x: Tensor, spot: Move, value: Tensor) -> None:
     """Copy a value over one region of a tensor, whose history then continues from this step."""
-    region = as_view(x, spot.op.forward(x.view, **dict(spot.params)))
+    region = as_view(x, spot.op.forward(x.layout, **dict(spot.params)))
     value = squeezed_to(value, region.ndim).broadcast_to(*region.shape)
     check_writable(move.assign.op, x)
-    in_place_already = value.buffer is x.buffer and value.view == region.view
+    in_place_already = value.buffer is x.buffer and value.layout == region.layout
     if in_place_already and x.version == value.version - 1:
         x.version = value.version  # x[i] += y: Python wrote through x[i], and now hands it back
     rewrite = begin_write(move.assign.op, x, (x, value), {"move": spot})

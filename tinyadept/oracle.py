@@ -161,9 +161,9 @@ class Drawer:
 
     def any_dtype(self, shape: Shape, position: int = 0) -> Given:
         """Mostly floats; for ops that take them also integers and booleans."""
-        kinds = ["float"] * 4
+        kinds = [] if self.op.takes == "whole" else ["float"] * 4
         kinds += [] if self.op.takes == "strict float" else ["int32", "uint8"]
-        kinds += ["bool"] if self.op.takes in ("any", "bool") else []
+        kinds += ["bool"] if self.op.takes in ("any", "bool", "whole") else []
         kind = self.draw(st.sampled_from(kinds))
         if kind == "float":
             return self.floats(shape, position)

@@ -126,7 +126,7 @@ class Outline:
     __slots__ = ("backend", "dtype", "shape")
 
     def __init__(self, x: Tensor):
-        self.shape, self.dtype, self.backend = x.view.shape, x.dtype, x.backend
+        self.shape, self.dtype, self.backend = x.layout.shape, x.dtype, x.backend
 
     @property
     def ndim(self) -> int:
@@ -163,8 +163,8 @@ def record(op: Any, out: Tensor, inputs: tuple, params: dict) -> Tensor:
     if levels is not None:
         saved = [x if level == 2 else Outline(x) if level else None for x, level in zip(inputs, levels)]
         versions = [x.buffer.version if level == 2 else None for x, level in zip(inputs, levels)]
-    kept = (out.buffer, out.view, out.dtype, out.backend, out.buffer.version) if keep_out else None
-    shapes = [x.view.shape for x in inputs]
+    kept = (out.buffer, out.layout, out.dtype, out.backend, out.buffer.version) if keep_out else None
+    shapes = [x.layout.shape for x in inputs]
     out.step = Step(next(ticks), op, params, parents, saved, shapes, versions, kept, caller())
     out.requires_grad = True
     return out
@@ -257,7 +257,7 @@ def apply_rules(step: Step, g: Tensor, send: Callable, useful: set | None) -> No
             mode.anomaly = anomaly
         if d is None:
             continue
-        if d.view.shape != step.shapes[position]:
+        if d.layout.shape != step.shapes[position]:
             d = d.sum_to(step.shapes[position])
         if mode.anomaly:
             check_finite(d, f"the gradient of input {position} of {op.name}, recorded at {step.line()},")
@@ -287,7 +287,7 @@ def deposit(found: dict[Any, Tensor], gradients: Sequence[Tensor]) -> None:
             continue
         if leaf.grad is not None:
             g = leaf.grad + g
-        elif g.buffer in taken or not g.view.is_contiguous:
+        elif g.buffer in taken or not g.layout.is_contiguous:
             g = g.clone()
         taken.add(g.buffer)
         leaf.grad = g
@@ -324,7 +324,7 @@ def seeds(outputs: Sequence[Tensor], gradients: Any) -> list[Tensor]:
                 "nothing to differentiate: no input had requires_grad=True, or no_grad was active"
             )
         if g is None:
-            if y.view.size != 1:
+            if y.layout.size != 1:
                 raise ValueError(
                     f"backward of a tensor of shape {y.shape} needs a gradient of that shape: it is no scalar"
                 )

@@ -70,16 +70,16 @@ class Tensor(Operators):
         "dtype",
         "grad",
         "hooks",
+        "layout",
         "requires_grad",
         "step",
         "version",
-        "view",
     )
     __array_ufunc__ = None  # NumPy leaves array + tensor to the tensor
     __hash__ = object.__hash__
 
     buffer: Buffer
-    view: View
+    layout: View
     dtype: np.dtype
     backend: Any
     grad: Tensor | None
@@ -101,12 +101,12 @@ class Tensor(Operators):
     @property
     def shape(self) -> Shape:
         """Length of each axis."""
-        return self.view.shape
+        return self.layout.shape
 
     @property
     def ndim(self) -> int:
         """Number of axes."""
-        return len(self.view.shape)
+        return len(self.layout.shape)
 
     @property
     def device(self) -> str:
@@ -124,7 +124,7 @@ class Tensor(Operators):
 
     def numel(self) -> int:
         """Number of elements."""
-        return self.view.size
+        return self.layout.size
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Ask for a gradient, or stop asking; returns the tensor itself.
@@ -147,7 +147,7 @@ class Tensor(Operators):
 
     def detach(self) -> Tensor:
         """The same memory without the history."""
-        return wrap(self.buffer, self.view, self.dtype, self.backend)
+        return wrap(self.buffer, self.layout, self.dtype, self.backend)
 
     def numpy(self) -> np.ndarray:
         """The values as an ndarray: the same memory on the reference, a copy from other devices.
@@ -168,7 +168,7 @@ class Tensor(Operators):
         ValueError
             If there is not exactly one element.
         """
-        if self.view.size != 1:
+        if self.layout.size != 1:
             raise ValueError(f"item() takes a tensor of one element, and this one has shape {self.shape}")
         return self.backend.download(self).item()
 
@@ -198,7 +198,7 @@ class Tensor(Operators):
         return self.shape[0]
 
     def __bool__(self) -> bool:
-        if self.view.size != 1:
+        if self.layout.size != 1:
             raise ValueError(
                 f"the truth of a tensor of shape {self.shape} is ambiguous: use .any() or .all()"
             )
@@ -216,14 +216,14 @@ class Tensor(Operators):
         return int(self.item())
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if spec and self.view.size == 1 else repr(self)
+        return format(self.item(), spec) if spec and self.layout.size == 1 else repr(self)
 
     def __repr__(self) -> str:
         values = np.array2string(
             self.backend.download(self), separator=", ", precision=4, prefix="tensor(", threshold=200
         )
         notes = [values]
-        if self.view.size == 0:
+        if self.layout.size == 0:
             notes.append(f"shape={self.shape}")
         if self.dtype not in (dtypes.float32, dtypes.int32, dtypes.bool_):
             notes.append(f"dtype={self.dtype.name}")
@@ -250,7 +250,7 @@ class Tensor(Operators):
 
 def fill_in(tensor: Tensor, buffer: Buffer, view: View, dtype: np.dtype, backend: Any) -> None:
     tensor.buffer = buffer
-    tensor.view = view
+    tensor.layout = view
     tensor.dtype = dtype
     tensor.backend = backend
     tensor.version = buffer.version

@@ -35,7 +35,7 @@ def load(split: str = "train") -> tuple[np.ndarray, np.ndarray]:
     """
     if split not in ("train", "test", "all"):
         raise ValueError(f"split must be 'train', 'test' or 'all', got {split!r}")
-    with (files(__package__) / "digits.npz").open("rb") as file, np.load(file) as stored:
+    with (files("tinyadept.data") / "digits.npz").open("rb") as file, np.load(file) as stored:
         chosen = slice(None) if split == "all" else stored[split]
         images = stored["images"][chosen, None].astype(np.float32) / 16  # (N, 1, 8, 8)
         return images, stored["labels"][chosen].astype(np.int32)

@@ -37,6 +37,8 @@ isinf, isfinite, where, maximum = (
 )
 minimum, relu, silu, mish = elementwise.minimum, elementwise.relu, elementwise.silu, elementwise.mish
 hardsigmoid, hardswish = elementwise.hardsigmoid, elementwise.hardswish
+bitwise_and, bitwise_or = elementwise.bitwise_and, elementwise.bitwise_or
+bitwise_xor, bitwise_not = elementwise.bitwise_xor, elementwise.bitwise_not
 sqrt, true_divide = elementwise.root, elementwise.div
 add, sub, div = Operators.add, Operators.sub, Operators.div
 clamp, round, masked_fill = Operators.clamp, Operators.round, Operators.masked_fill

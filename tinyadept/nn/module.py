@@ -31,7 +31,7 @@ class Parameter(Tensor):
     def __init__(self, data: Tensor, requires_grad: bool = True):
         if not isinstance(data, Tensor):
             raise TypeError(f"Parameter takes a Tensor, got {type(data).__name__}: wrap it in tensor(...)")
-        fill_in(self, data.buffer, data.view, data.dtype, data.backend)
+        fill_in(self, data.buffer, data.layout, data.dtype, data.backend)
         self.requires_grad_(requires_grad)
 
     def __repr__(self) -> str:
@@ -354,7 +354,7 @@ class Module:
                 )
             moves.append((x, moved if x.is_floating_point else x.detach().to(device=moved.backend)))
         for x, moved in moves:
-            x.buffer, x.view, x.version = moved.buffer, moved.view, moved.version
+            x.buffer, x.layout, x.version = moved.buffer, moved.layout, moved.version
             x.dtype, x.backend = moved.dtype, moved.backend
             if x.grad is not None:
                 x.grad = x.grad.detach().to(moved)

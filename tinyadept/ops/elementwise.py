@@ -46,10 +46,10 @@ def alike(inputs: tuple) -> tuple | None:
 
 
 def common_shape(op: Any, inputs: Any) -> tuple[int, ...]:
-    shape = inputs[0].view.shape
+    shape = inputs[0].layout.shape
     for x in inputs:
-        if x.view.shape != shape and x.view.shape != ():
-            return broadcast(op.name, *[x.view.shape for x in inputs])
+        if x.layout.shape != shape and x.layout.shape != ():
+            return broadcast(op.name, *[x.layout.shape for x in inputs])
     return shape
 
 
@@ -63,7 +63,7 @@ def condition(op: Any, mask: Any, backend: Any) -> Tensor:
 def infer_cast(op: Any, inputs: tuple, params: dict) -> tuple:
     (x,) = operands(op, inputs)
     params["dtype"] = dtypes.as_dtype(params["dtype"])
-    return (x,), x.view.shape, params["dtype"]
+    return (x,), x.layout.shape, params["dtype"]
 
 
 elementwise = Family("elementwise", infer)
@@ -242,6 +242,10 @@ logical_and = define(elementwise, "logical_and", np.logical_and, None, None, tak
 logical_or = define(elementwise, "logical_or", np.logical_or, None, None, takes="bool")
 logical_xor = define(elementwise, "logical_xor", np.logical_xor, None, None, takes="bool")
 logical_not = define(elementwise, "logical_not", np.logical_not, None, takes="bool")
+bitwise_and = define(elementwise, "bitwise_and", np.bitwise_and, None, None, takes="whole")
+bitwise_or = define(elementwise, "bitwise_or", np.bitwise_or, None, None, takes="whole")
+bitwise_xor = define(elementwise, "bitwise_xor", np.bitwise_xor, None, None, takes="whole")
+bitwise_not = define(elementwise, "bitwise_not", np.invert, None, takes="whole")
 isnan = define(elementwise, "isnan", np.isnan, None, gives=dtypes.bool_)
 isinf = define(elementwise, "isinf", np.isinf, None, gives=dtypes.bool_)
 isfinite = define(elementwise, "isfinite", np.isfinite, None, gives=dtypes.bool_)

@@ -15,7 +15,7 @@ from .table import Family, Move, compute_dtype, define, finish, lifted, operands
 
 def look(op: Any, inputs: tuple, params: dict) -> Tensor:
     (x,) = inputs
-    return finish(op, as_view(x, op.forward(x.view, **params)), inputs, params)
+    return finish(op, as_view(x, op.forward(x.layout, **params)), inputs, params)
 
 
 def carry(op: Any, inputs: tuple, params: dict) -> Tensor:

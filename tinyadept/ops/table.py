@@ -59,8 +59,8 @@ class Op:
     domain : pair of float, or one pair per input
         Where the mathematics is defined, for those who draw random inputs.
     takes : str
-        Dtypes that it computes in: ``"any"``, ``"number"`` (no bool), ``"float"`` (ints become float32) or
-        ``"bool"``.
+        Dtypes that it computes in: ``"any"``, ``"number"`` (no bool), ``"float"`` (ints become float32),
+        ``"strict float"``, ``"whole"`` (integers and bool) or ``"bool"``.
     gives : dtype, optional
         Of the result, where it is not the dtype computed in.
     mask : bool
@@ -237,7 +237,7 @@ def check_writable(op: Op, target: Tensor) -> None:
         raise RuntimeError(
             f"{op.name} in place on a leaf that needs a gradient: write under no_grad, or to a copy of it"
         )
-    if target.view.overlaps:
+    if target.layout.overlaps:
         raise RuntimeError(
             f"{op.name} in place on a view of shape {target.shape} that repeats cells: clone() it first"
         )
@@ -245,10 +245,10 @@ def check_writable(op: Op, target: Tensor) -> None:
 
 def begin_write(op: Op, target: Tensor, inputs: tuple, params: dict) -> Callable[[], Tensor]:
     """Note the step while the old values are there; the returned function makes the tensor its result."""
-    note = wrap(target.buffer, target.view, target.dtype, target.backend)
+    note = wrap(target.buffer, target.layout, target.dtype, target.backend)
     # A step must not hold the tensor that holds the step; what it saves of the target is about to change
     # anyway.
-    alias = wrap(target.buffer, target.view, target.dtype, target.backend)
+    alias = wrap(target.buffer, target.layout, target.dtype, target.backend)
     alias.requires_grad, alias.step, alias.version = target.requires_grad, target.step, target.version
     finish(op, note, tuple(alias if x is target else x for x in inputs), params)
 
@@ -330,7 +330,7 @@ def operands(op: Op, inputs: Sequence) -> list:
 
 def compute_dtype(op: Op, inputs: Sequence) -> np.dtype:
     """The dtype that an op computes in, from its inputs and from what it takes."""
-    tensors = [(x.dtype, x.view.shape == ()) for x in inputs if isinstance(x, Tensor)]
+    tensors = [(x.dtype, x.layout.shape == ()) for x in inputs if isinstance(x, Tensor)]
     numbers = [type(x) for x in inputs if not isinstance(x, Tensor)]
     dtype = dtypes.promote(tensors, numbers)
     if op.takes == "bool":
@@ -339,6 +339,8 @@ def compute_dtype(op: Op, inputs: Sequence) -> np.dtype:
         return dtypes.float32
     if op.takes == "number" and dtype == dtypes.bool_:
         raise TypeError(f"{op.name} does not take booleans: convert with .to(int32), or use a logical op")
+    if op.takes == "whole" and dtype in dtypes.FLOATS:
+        raise TypeError(f"{op.name} takes integers and booleans, got {dtype.name}")
     if op.takes == "strict float" and dtype not in dtypes.FLOATS:
         raise TypeError(f"{op.name} takes floating-point tensors, got {dtype.name}")
     return dtype
