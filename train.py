@@ -76,7 +76,8 @@ class Digits(Task):
         order = ta.randperm(self.samples).numpy()
         for start in range(0, self.samples, size):
             chosen = order[start : start + size]
-            yield ta.tensor(self.images[chosen]), ta.tensor(self.labels[chosen])
+            images = digits.distorted(self.images[chosen], ta.rand(5, len(chosen)).numpy())
+            yield ta.tensor(images), ta.tensor(self.labels[chosen])
 
     def loss(self, inputs: ta.Tensor, targets: ta.Tensor) -> ta.Tensor:
         return F.cross_entropy(self.model(inputs), targets, label_smoothing=0.1)

@@ -42,7 +42,7 @@ def updated(readme: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Write the table of ops for the README.")
     parser.add_argument("--write", action="store_true", help="update README.md")
     if parser.parse_args().write:
         README.write_text(updated(README.read_text(encoding="utf-8")), encoding="utf-8")

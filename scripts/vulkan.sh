@@ -34,7 +34,7 @@ has_driver() {
 
 install_driver() {
     local missing=()
-    ldconfig -p | grep -q 'libvulkan\.so\.1' || missing+=(libvulkan1)
+    "$python" -c 'import ctypes; ctypes.CDLL("libvulkan.so.1")' 2>/dev/null || missing+=(libvulkan1)
     has_driver || missing+=(mesa-vulkan-drivers)
     [ ${#missing[@]} = 0 ] || apt_install "${missing[@]}"
 }

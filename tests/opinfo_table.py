@@ -242,7 +242,10 @@ ACCEPTED = [
         "as tensors",
     ),
     Difference(
-        "__rand__ __ror__ __rxor__", lambda s: any(are_numbers(s)), "Python numbers are operands", "as tensors"
+        "__rand__ __ror__ __rxor__",
+        lambda s: any(are_numbers(s)),
+        "Python numbers are operands",
+        "as tensors",
     ),
     Difference(
         "nn.functional.conv1d nn.functional.conv2d nn.functional.conv3d",

@@ -70,7 +70,9 @@ class Case:
         return apply(self.op, (), dict(self.params), devices.resolve(device)), tensors
 
     def truth(self) -> np.ndarray:
-        return self.run(dtype=np.float64)[0].detach().numpy()
+        """The definition in float64, of dense inputs, so that a definition that misreads strides is noticed."""
+        dense = tuple(Given(x.values.ravel(), View.dense(x.view.shape)) for x in self.inputs)
+        return Case(self.op, dense, self.params).run(dtype=np.float64)[0].detach().numpy()
 
     def bound(self, truth: np.ndarray) -> np.ndarray:
         """How far each element of a float32 result may lie from the truth.
@@ -433,12 +435,7 @@ def pool_case(d: Drawer) -> tuple[list, dict]:
     windows = tuple(map(positions, spatial, w["kernel"], w["stride"], pairs, dilation))
     x = (d.int(1, 2), d.int(1, 3), *spatial)
     if d.op.name in ("pool_take", "pool_put"):
-        index = d.ints((*x[:2], *windows), 0, prod(spatial))
-        return (
-            ([d.floats(x), index], {})
-            if d.op.name == "pool_take"
-            else ([d.floats(index.view.shape), index], {"shape": x})
-        )
+        return pool_index_case(d, x, windows)
     params = {"kernel": w["kernel"], "stride": w["stride"], "padding": padding, "windows": windows}
     if d.op.name == "pool_index":
         ties = d.draw(st.booleans())
@@ -447,6 +444,18 @@ def pool_case(d: Drawer) -> tuple[list, dict]:
     if d.op.name == "avg_pool":
         return [d.floats(x)], params
     return [d.floats((*x[:2], *windows))], {"shape": x, **params}
+
+
+def pool_index_case(d: Drawer, x: Shape, windows: Shape) -> tuple[list, dict]:
+    """Windows that share no cell have different winners; others may not."""
+    count, apart = prod(windows), prod(windows) <= prod(x[2:]) and d.draw(st.booleans())
+    flat = np.stack([d.rng.permutation(prod(x[2:]))[:count] for _ in range(x[0] * x[1])]) if apart else None
+    shape = (*x[:2], *windows)
+    drawn = d.rng.integers(0, prod(x[2:]), shape) if flat is None else flat.reshape(shape)
+    index = laid_out(d.draw, drawn.astype(np.int32))
+    if d.op.name == "pool_take":
+        return [d.floats(x), index], {"apart": apart}
+    return [d.floats(shape), index], {"shape": x, "apart": apart}
 
 
 FAMILIES: dict[str, Callable[[Drawer], tuple[list, dict]]] = {

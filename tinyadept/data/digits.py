@@ -11,7 +11,7 @@ from importlib.resources import files
 
 import numpy as np
 
-CLASSES = tuple("0123456789")
+MARGIN = 3  # pixels of paper around an image, for corners that a distortion moves out of it
 
 
 def load(split: str = "train") -> tuple[np.ndarray, np.ndarray]:
@@ -39,3 +39,32 @@ def load(split: str = "train") -> tuple[np.ndarray, np.ndarray]:
         chosen = slice(None) if split == "all" else stored[split]
         images = stored["images"][chosen, None].astype(np.float32) / 16  # (N, 1, 8, 8)
         return images, stored["labels"][chosen].astype(np.int32)
+
+
+def distorted(images: np.ndarray, chance: np.ndarray) -> np.ndarray:
+    """Turn, stretch and shift each image a little, as if written again, by bilinear interpolation.
+
+    Parameters
+    ----------
+    images : ndarray, shape (N, 1, H, W)
+    chance : ndarray, shape (5, N)
+        Uniform numbers in [0, 1) for the angle (within 0.15 radians), for the height and width (within a tenth)
+        and for the shifts (within half a pixel).
+    """
+    count, _, height, width = images.shape
+    angle, tall, wide, down, right = ((2 * chance - 1) * [[0.15], [0.1], [0.1], [0.5], [0.5]])[
+        ..., None, None
+    ]
+    y, x = np.mgrid[:height, :width] - np.array([height - 1, width - 1]).reshape(2, 1, 1) / 2
+    rows = (
+        (np.cos(angle) * y + np.sin(angle) * x) * (1 + tall) + down + (height - 1) / 2 + MARGIN
+    )  # (N, H, W)
+    columns = (np.cos(angle) * x - np.sin(angle) * y) * (1 + wide) + right + (width - 1) / 2 + MARGIN
+    top, left = rows.astype(int), columns.astype(int)
+    paper = np.pad(images[:, 0], ((0, 0), (MARGIN, MARGIN), (MARGIN, MARGIN)))
+    number = np.arange(count)[:, None, None]
+    result = 0.0
+    for below, beside in np.ndindex(2, 2):
+        near = (1 - abs(rows - top - below)) * (1 - abs(columns - left - beside))
+        result = result + near * paper[number, top + below, left + beside]
+    return result[:, None].astype(images.dtype)

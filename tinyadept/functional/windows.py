@@ -175,11 +175,12 @@ def max_pool(
     name, found = f"max_pool{rank}d", []
 
     def run(x: Tensor) -> Tensor:
-        index = window.pool_index(
-            x, **pool_geometry(name, rank, x, kernel, stride, padding, dilation, ceil_mode)
-        )
+        geometry = pool_geometry(name, rank, x, kernel, stride, padding, dilation, ceil_mode)
+        index = window.pool_index(x, **geometry)
         found.append(index)
-        return window.pool_take(x, index)
+        reach = (d * (k - 1) + 1 for k, d in zip(geometry["kernel"], geometry["dilation"], strict=True))
+        apart = all(s >= r for s, r in zip(geometry["stride"], reach, strict=True))
+        return window.pool_take(x, index, apart=apart)
 
     values = batched(name, x, rank, run)
     return (values, found[0].reshape(*values.shape)) if return_indices else values

@@ -18,10 +18,12 @@ import numpy as np
 
 from .. import dtypes
 from ..view import Shape, row_major
+from .index import checked
 from .table import Family, backend_of, compute_dtype, define, lifted, operands
 
 Pairs = tuple[tuple[int, int], ...]
-CHUNK_BYTES = 4 << 20  # of unfolded windows held at a time: about a core's share of the cache
+CHUNK_BYTES = 4 << 20  # of unfolded windows held at a time, at most
+SEVERAL_BYTES = 512 << 10  # samples that unfold to less go together up to this, which stays in the cache
 
 
 def positions(length: int, kernel: int, stride: int, pad: tuple[int, int], dilation: int) -> int:
@@ -83,9 +85,9 @@ pool_picking = Family("pool_take", infer_pool_take)
 
 
 def padded(x: np.ndarray, padding: Pairs, fill: float = 0) -> np.ndarray:
-    """The last axes with cells added before and after; negative counts take cells away."""
+    """The last axes, dense in memory, with cells added before and after; negative counts take cells away."""
     if not any(map(any, padding)):
-        return x
+        return np.ascontiguousarray(x)
     lead = x.ndim - len(padding)
     out = np.full(
         x.shape[:lead] + tuple(n + a + b for n, (a, b) in zip(x.shape[lead:], padding)), fill, x.dtype
@@ -126,20 +128,19 @@ class Piece:
     def spots(self, runs: np.ndarray) -> np.ndarray:
         """Runs (channels, n, run) seen as (n, channels, positions…)."""
         channels, n, run = runs.strides
-        steps = (channels, n, *(p * run for p in self.pitch))
-        shape = (runs.shape[0], self.count, *self.out)
-        return np.lib.stride_tricks.as_strided(runs, shape, steps).swapaxes(0, 1)
+        shape = (self.count, runs.shape[0], *self.out)
+        return np.ndarray(shape, runs.dtype, runs, 0, (n, channels, *(p * run for p in self.pitch)))
 
 
 def pieces(
     samples: int, out: Shape, wide: Shape, cells: int, itemsize: int, stride: Shape, dense: bool = False
 ) -> Iterator[Piece]:
-    """Cut a convolution so that no piece unfolds to more than about `CHUNK_BYTES`, or one row of a sample."""
+    """Cut a convolution into pieces that unfold to at most about `CHUNK_BYTES`, or to one row of a sample."""
     dense = dense or any(s != 1 for s in stride)
     pitch = row_major((1, *out[1:]) if dense else (1, *wide[1:]))
     row_bytes = cells * pitch[0] * itemsize
     rows = min(out[0], max(1, CHUNK_BYTES // row_bytes))
-    several = max(1, CHUNK_BYTES // (row_bytes * rows)) if rows == out[0] else 1
+    several = max(1, SEVERAL_BYTES // (row_bytes * rows)) if rows == out[0] else 1
     for first in range(0, samples, several):
         for top in range(0, out[0], rows):
             part = (min(rows, out[0] - top), *out[1:])
@@ -210,22 +211,25 @@ def np_conv_input(
     dx = np.zeros((c, n, *wide), g.dtype)
     for piece in pieces(n, out, wide, c * prod(kernel), g.itemsize, stride):
         cols = np.matmul(flat, gradient_runs(g, piece, groups)).reshape(c, *kernel, piece.count, piece.run)
-        part = piece.window(dx.swapaxes(0, 1), kernel, stride, dilation).swapaxes(0, 1)
         for cell in product(*map(range, kernel)):
-            add_cell(part, cols[(slice(None), *cell)], piece, cell, stride, dilation)
+            add_cell(dx, cols[(slice(None), *cell)], piece, cell, stride, dilation)
     crop = (..., *(slice(a, a + m) for m, (a, _) in zip(shape[2:], padding)))
     return np.ascontiguousarray(dx[crop].swapaxes(0, 1))
 
 
 def add_cell(
-    part: np.ndarray, runs: np.ndarray, piece: Piece, cell: tuple, stride: Shape, dilation: Shape
+    dx: np.ndarray, runs: np.ndarray, piece: Piece, cell: tuple, stride: Shape, dilation: Shape
 ) -> None:
-    """Add what one window cell contributes, (C, n, run), to the cells of the input that it saw, (C, n, …)."""
+    """Add what one window cell contributes, (C, n, run), to the cells of the input that it saw, (C, N, …)."""
+    top = piece.rows.start * stride[0]
     if piece.dense:
+        part = dx[:, piece.samples, top:]
         part[seen(cell, stride, dilation, piece.out)] += runs.reshape(*runs.shape[:2], *piece.out)
         return
-    corner = part[(..., *(slice(k * d, None) for k, d in zip(cell, dilation)))]
-    view = np.lib.stride_tricks.as_strided(corner, runs.shape, (*corner.strides[:2], corner.itemsize))
+    channels, n, *steps = dx.strides
+    corner = (top + cell[0] * dilation[0], *(k * d for k, d in zip(cell[1:], dilation[1:])))
+    offset = piece.samples.start * n + sum(c * s for c, s in zip(corner, steps))
+    view = np.ndarray(runs.shape, dx.dtype, dx, offset, (channels, n, dx.itemsize))
     view += runs
 
 
@@ -293,44 +297,71 @@ def seen(cell: tuple, stride: Shape, dilation: Shape, windows: Shape) -> tuple:
 def np_pool_index(
     x: np.ndarray, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, windows: Shape
 ) -> np.ndarray:
-    """Flat position, within the last axes, of each window's maximum: the first of equals, NaN before all."""
+    """Flat position, within the last axes, of each window's maximum: the first of equals, NaN before all.
+
+    The maximum of a box is taken axis by axis, the last first; each stage remembers the cell that won, and carries
+    along those that won in the stages before.
+    """
     lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min if x.dtype.kind != "b" else False
-    wide = spread(x, kernel, stride, padding, dilation, windows, lowest)
-    lines = [s * np.arange(o) - p for s, o, p in zip(stride, windows, padding)]  # where each window begins
-    entry = [np.where(a < 0, a + -(a // d) * d, a) for a, d in zip(lines, dilation)]  # its first real cell
-    pitch = [prod(x.shape[2 + a + 1 :]) for a in range(len(windows))]
-    flat = sum(np.ix_(*(a * p for a, p in zip(entry, pitch))), start=np.zeros(windows, np.int64))
-    index = np.broadcast_to(flat.astype(np.int32), (*x.shape[:2], *windows)).copy()
-    base = sum(np.ix_(*(a * p for a, p in zip(lines, pitch))), start=np.zeros(windows, np.int64)).astype(
-        np.int32
-    )
-    first, *rest = product(*map(range, kernel))
-    best = np.array(wide[seen(first, stride, dilation, windows)])
-    watch = x.dtype.kind == "f" and bool(np.isnan(x).any())
-    for cell in rest:
-        found = np.ascontiguousarray(wide[seen(cell, stride, dilation, windows)])
-        better = found > best
-        if watch:
-            better |= np.isnan(found) & ~np.isnan(best)
-        np.copyto(best, found, where=better)
-        np.copyto(
-            index, base + np.int32(sum(k * d * p for k, d, p in zip(cell, dilation, pitch))), where=better
-        )
+    best = spread(x, kernel, stride, padding, dilation, windows, lowest)
+    watch_nan = x.dtype.kind == "f" and bool(np.isnan(x).any())
+    winners: list[np.ndarray] = []
+    for axis, k, s, p, d, o in reversed(
+        list(zip(range(-len(kernel), 0), kernel, stride, padding, dilation, windows))
+    ):
+        # A window may begin in the padding, which never wins: its first real cell is what it begins with.
+        begin = s * np.arange(o) - p
+        first = np.where(begin < 0, -(begin // d), 0).reshape(-1, *(1,) * (-axis - 1))
+        spots = [
+            (..., slice(c * d, c * d + s * (o - 1) + 1, s), *(slice(None),) * (-axis - 1)) for c in range(k)
+        ]
+        best, winners = leaders(best, winners, spots, first, watch_nan)
+    index, pitch = np.zeros(best.shape, np.int32), 1
+    for axis, s, p, d, o, cell in reversed(
+        list(zip(range(-len(kernel), 0), stride, padding, dilation, windows, winners))
+    ):
+        begin = (s * np.arange(o) - p).astype(np.int32).reshape(-1, *(1,) * (-axis - 1))
+        index += (np.multiply(cell, d, dtype=np.int32) + begin) * np.int32(pitch)
+        pitch *= x.shape[axis]
     return index
 
 
-def np_pool_take(x: np.ndarray, index: np.ndarray) -> np.ndarray:
-    flat = x.reshape(x.shape[0] * x.shape[1], -1)
-    start = np.arange(flat.shape[0])[:, None] * flat.shape[1]
-    return flat.ravel()[(index.reshape(flat.shape[0], -1) + start)].reshape(index.shape)
+def leaders(
+    x: np.ndarray, carried: list, spots: list, first: np.ndarray, watch_nan: bool
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Of each window along one axis the maximum; which cell it is, and what was carried with that cell."""
+    kind = np.uint8 if len(spots) < 256 else np.int32
+    best = np.array(x[spots[0]])
+    cell = np.broadcast_to(first.astype(kind), best.shape).copy()
+    chosen = [np.array(c[spots[0]]) for c in carried]
+    for number, spot in enumerate(spots[1:], 1):
+        found = x[spot]
+        better = found > best
+        if watch_nan:
+            better |= np.isnan(found) & ~np.isnan(best)
+        for to, source in zip([cell, *chosen], [kind(number), *(c[spot] for c in carried)]):
+            # Choosing by bits: a branch for each element of a random mask costs several times more.
+            to ^= (to ^ source) & np.subtract(0, better, dtype=to.dtype)
+        np.maximum(best, found, out=best)
+    return best, [cell, *chosen]
 
 
-def np_pool_put(g: np.ndarray, index: np.ndarray, shape: Shape) -> np.ndarray:
+def np_pool_take(x: np.ndarray, index: np.ndarray, apart: bool) -> np.ndarray:
+    planes, cells = x.shape[0] * x.shape[1], prod(x.shape[2:])
+    spots = checked(index, cells).reshape(planes, -1) + np.arange(planes)[:, None] * cells
+    return x.ravel()[spots].reshape(index.shape)
+
+
+def np_pool_put(g: np.ndarray, index: np.ndarray, shape: Shape, apart: bool) -> np.ndarray:
     if g.size == 0:
         return np.zeros(shape, g.dtype)
     planes, cells = shape[0] * shape[1], prod(shape[2:])
-    spots = index.reshape(planes, -1) + np.arange(planes)[:, None] * cells
-    return np.bincount(spots.ravel(), g.ravel(), planes * cells).reshape(shape).astype(g.dtype)
+    spots = (checked(index, cells).reshape(planes, -1) + np.arange(planes)[:, None] * cells).ravel()
+    if not apart:
+        return np.bincount(spots, g.ravel(), planes * cells).reshape(shape).astype(g.dtype)
+    out = np.zeros(planes * cells, g.dtype)  # windows share no cell, so that nothing needs to be added
+    out[spots] = g.ravel()
+    return out.reshape(shape)
 
 
 def np_avg_pool(
@@ -379,14 +410,14 @@ pool_take = define(
     pool_picking,
     "pool_take",
     np_pool_take,
-    lambda g, out, x, index: pool_put(g, index, shape=x.shape),
+    lambda g, out, x, index, apart: pool_put(g, index, shape=x.shape, apart=apart),
     None,
 )
 pool_put = define(
     pooling_back,
     "pool_put",
     np_pool_put,
-    lambda h, out, g, index, shape: pool_take(h, index),
+    lambda h, out, g, index, shape, apart: pool_take(h, index, apart=apart),
     None,
 )
 avg_pool = define(

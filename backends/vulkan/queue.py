@@ -1,0 +1,296 @@
+"""The lazy queue: dispatches are noted when asked for, and run when a value is needed."""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from tinyadept.errors import DeviceError
+
+from .driver import Driver, Memory
+from .hazards import Hazards, Range
+from .shaders import Shader, Shaders
+
+FULL = 4096  # dispatches; so many commands fill a command buffer of some megabytes
+REMEMBERED = 8  # recordings kept in case the same batch comes again, as it does in a training loop
+TICKS, SITE, INDEX, BOUND = range(4)  # the words of the status memory; glsl/status.glsl has the same
+
+
+class Bound(Protocol):
+    """What can be bound to a shader: a `Block`, or a `Span` of one."""
+
+    memory: Memory
+    first: int
+    last: int
+
+
+class Dispatch(NamedTuple):
+    """One noted dispatch; `reads` and `writes` are ranges of addresses (see `Memory.base`)."""
+
+    command: Any
+    shader: Shader
+    groups: tuple[int, int, int]
+    push: bytes
+    reads: list[Range]
+    writes: list[Range]
+
+
+# What was submitted at once: dispatches in order, and None where a fence stands.
+Entries = list[Dispatch | None]
+
+
+class Batch:
+    """What waits to be submitted.
+
+    Attributes
+    ----------
+    entries : list
+    hazards : Hazards
+    sealed : int or None
+        Once it is being submitted: how often the device had ticked before.
+    """
+
+    __slots__ = ("entries", "hazards", "sealed")
+
+    def __init__(self) -> None:
+        self.entries: Entries = []
+        self.hazards = Hazards()
+        self.sealed: int | None = None
+
+    def append(self, dispatch: Dispatch) -> None:
+        # In this order, so that an interrupt between two steps costs a fence too many and never one too few.
+        if self.hazards.conflict(dispatch.reads, dispatch.writes):
+            self.entries.append(None)
+            self.hazards.clear()
+        self.hazards.add(dispatch.reads, dispatch.writes)
+        self.entries.append(dispatch)
+
+
+class Replay:
+    """A captured sequence of dispatches, to be submitted again and again."""
+
+    def __init__(self, recording: Any, entries: Entries):
+        self.recording = recording
+        self.entries = entries
+        self.keep: list[Any] = []  # what must live as long as this does
+
+
+class Queue:
+    """Notes dispatches, places fences between those that depend on each other, and submits them together.
+
+    Parameters
+    ----------
+    driver : Driver
+    shaders : Shaders
+
+    Attributes
+    ----------
+    observers : list of callable
+        Each is called with the entries of every submit: a list of `Dispatch`, and None for a fence.
+    submits : int
+        How many there were.
+    sites : list of str
+        Names of what may report bad input, by the number that its kernel is given; see `site`.
+    """
+
+    def __init__(self, driver: Driver, shaders: Shaders):
+        self.driver = driver
+        self.batch = Batch()
+        self.captured: list[Dispatch] | None = None
+        self.observers: list[Callable[[Entries], None]] = []
+        self.submits = 0
+        self.sites = [""]
+        self.lost: str | None = None
+        self.lock = threading.RLock()
+        self.pipelines: dict[tuple, Any] = {}
+        self.recordings: OrderedDict[tuple, Any] = OrderedDict()
+        self.status = driver.allocate(4 * 4, host=True)
+        self.words = self.status.words
+        self.words[:] = 0
+        tick = driver.pipeline(shaders.get("tick").spirv, [self.status], (1, 1, 1), (), 0)
+        self.tick = driver.command(tick, b"")
+
+    def dispatch(
+        self,
+        shader: Shader,
+        groups: tuple[int, int, int],
+        push: bytes | Sequence[int] | np.ndarray,
+        bindings: Sequence[Bound],
+        writes: int = 1,
+        also_reads: Sequence[Bound] = (),
+        also_writes: Sequence[Bound] = (),
+    ) -> None:
+        """Note one dispatch.
+
+        Parameters
+        ----------
+        shader : Shader
+            From `Shaders.get`.
+        groups : tuple of int
+            Workgroups along x, y and z. Each choice is a pipeline of its own, half a millisecond to build:
+            take powers of two, see `grid`.
+        push : bytes, or words
+            Push constants. `pack` makes them; 128 bytes at most.
+        bindings : sequence of Block or Span
+            For binding 0, 1, …: their memories are bound whole, so the kernel finds its operands by offsets
+            among the push constants. Their ranges say what is touched.
+        writes : int
+            How many of the bindings, from the first, are written (and perhaps read); the rest is only read.
+        also_reads, also_writes : sequence of Block or Span
+            More ranges, inside the memories that are bound.
+
+        Raises
+        ------
+        DeviceError
+            If the device was lost.
+        """
+        if not isinstance(push, bytes):
+            push = np.asarray(push).astype(np.uint32, copy=False).tobytes()
+        with self.lock:
+            batch = self.batch
+            if batch.sealed is not None or self.lost is not None:
+                batch = self.settle()
+            key = (shader, groups, *[b.memory for b in bindings])
+            pipeline = self.pipelines.get(key) or self.build(key, len(push))
+            reads = [(b.first, b.last) for b in bindings[writes:] if b.first < b.last]
+            written = [(b.first, b.last) for b in bindings[:writes] if b.first < b.last]
+            if also_reads or also_writes:
+                reads += [(b.first, b.last) for b in also_reads if b.first < b.last]
+                written += [(b.first, b.last) for b in also_writes if b.first < b.last]
+            command = pipeline.commands.get(push) or self.driver.command(pipeline, push)
+            dispatch = Dispatch(command, shader, groups, push, reads, written)
+            batch.append(dispatch)
+            if self.captured is not None:
+                self.captured.append(dispatch)
+            if len(batch.entries) >= FULL:
+                self.flush()
+
+    def build(self, key: tuple, push_size: int) -> Any:
+        shader, groups, *memories = key
+        pipeline = self.driver.pipeline(shader.spirv, memories, groups, shader.constants, push_size)
+        self.pipelines[key] = pipeline
+        return pipeline
+
+    def flush(self) -> None:
+        """Submit what was noted and wait for it.
+
+        Raises
+        ------
+        DeviceError
+            If the device was lost.
+        IndexError
+            If a kernel found an index that is out of range.
+        """
+        with self.lock:
+            batch = self.settle()
+            if not batch.entries:
+                return
+            recording = self.recording(batch.entries)
+            batch.sealed = int(self.words[TICKS])
+            self.driver.replay(recording)
+            self.batch = Batch()
+            self.check(batch.sealed, batch.entries)
+
+    def settle(self) -> Batch:
+        """The batch to add to.
+
+        An interrupt (Ctrl-C) may come between the submit and the note that it was done; the device's own
+        count says whether the work ran.
+        """
+        if self.lost is not None:
+            raise DeviceError(self.lost)
+        batch = self.batch
+        if batch.sealed is not None:
+            if int(self.words[TICKS]) != batch.sealed:
+                self.batch = batch = Batch()
+            else:
+                batch.sealed = None
+        return batch
+
+    def recording(self, entries: Entries) -> Any:
+        """The recording of a batch: an old one, if the same batch came before."""
+        fence = self.driver.fence
+        commands = [fence if entry is None else entry.command for entry in entries]
+        # The tick comes last: it must not count work that never ran.
+        commands += (fence, self.tick)
+        key = tuple(commands)
+        found = self.recordings.get(key)
+        if found is None:
+            found = self.driver.record(commands)
+            self.recordings[key] = found
+            if len(self.recordings) > REMEMBERED:
+                self.recordings.popitem(last=False)
+        else:
+            self.recordings.move_to_end(key)
+        return found
+
+    def check(self, before: int, entries: Entries) -> None:
+        """Look at what the device left in the status memory."""
+        self.submits += 1
+        words = self.words
+        if int(words[TICKS]) != (before + 1) % 2**32:
+            self.lost = (
+                f"the device {self.driver.device.name} was lost: a submit of {len(entries)} commands did not "
+                "finish; what it should have computed is gone, start the program again"
+            )
+            raise DeviceError(self.lost)
+        for observer in self.observers:
+            observer(entries)
+        if words[SITE]:
+            site, index, bound = int(words[SITE]), int(words[INDEX : INDEX + 1].view(np.int32)[0]), words[BOUND]
+            words[SITE] = 0
+            raise IndexError(f"{self.sites[site]}: index {index} is out of range for {bound} entries")
+
+    def site(self, name: str) -> int:
+        """The number under which a kernel of the op `name` reports bad indices; see glsl/status.glsl."""
+        if name not in self.sites:
+            self.sites.append(name)
+        return self.sites.index(name)
+
+    def start_capture(self) -> None:
+        """Note what is dispatched from here on, which runs as usual, for a `Replay`."""
+        self.flush()
+        self.captured = []
+
+    def end_capture(self) -> Replay:
+        """What was dispatched since `start_capture`, fenced anew as one submit."""
+        self.flush()
+        captured, self.captured = self.captured, None
+        if captured is None:
+            raise RuntimeError("end_capture() without start_capture()")
+        batch = Batch()
+        for dispatch in captured:
+            batch.append(dispatch)
+        fence = self.driver.fence
+        commands = [fence if entry is None else entry.command for entry in batch.entries]
+        return Replay(self.driver.record([*commands, fence, self.tick]), batch.entries)
+
+    def replay(self, replay: Replay) -> None:
+        """Submit a capture again, after what waits, as one submit of its own; errors as in `flush`."""
+        with self.lock:
+            self.flush()
+            before = int(self.words[TICKS])
+            self.driver.replay(replay.recording)
+            self.check(before, replay.entries)
+
+    def forget(self, memory: Memory) -> None:
+        """Drop every pipeline and recording bound to a memory, before it is freed."""
+        self.flush()
+        self.recordings.clear()
+        for key in [key for key in self.pipelines if memory in key]:
+            del self.pipelines[key]
+
+
+def pack(*words: int | float) -> bytes:
+    """Push constants: each int as a 32-bit word (unsigned ones wrap), each float as a float32."""
+    layout = "".join("f" if type(word) is float else "i" for word in words)
+    try:
+        return struct.pack(layout, *words)
+    except struct.error:
+        wrapped = (w if type(w) is float else (int(w) + 2**31) % 2**32 - 2**31 for w in words)
+        return struct.pack(layout, *wrapped)
