@@ -70,7 +70,7 @@ class Case:
         return apply(self.op, (), dict(self.params), devices.resolve(device)), tensors
 
     def truth(self) -> np.ndarray:
-        """The definition in float64, of dense inputs, so that a definition that misreads strides is noticed."""
+        """The definition in float64, of dense inputs, so that one that misreads strides is noticed."""
         dense = tuple(Given(x.values.ravel(), View.dense(x.view.shape)) for x in self.inputs)
         return Case(self.op, dense, self.params).run(dtype=np.float64)[0].detach().numpy()
 

@@ -254,7 +254,7 @@ isfinite = define(elementwise, "isfinite", np.isfinite, None, gives=dtypes.bool_
 
 
 def choose(c: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """np.where, for large arrays by bits: a branch for each element of a random mask costs several times more."""
+    """np.where, for large arrays by bits: a branch for each element of a random mask is slow."""
     if c.size < 4096 or a.dtype.itemsize < 4:
         return np.where(c, a, b)
     word = np.int32 if a.dtype.itemsize == 4 else np.int64

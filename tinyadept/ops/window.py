@@ -299,31 +299,35 @@ def np_pool_index(
 ) -> np.ndarray:
     """Flat position, within the last axes, of each window's maximum: the first of equals, NaN before all.
 
-    The maximum of a box is taken axis by axis, the last first; each stage remembers the cell that won, and carries
-    along those that won in the stages before.
+    The maximum of a box is taken axis by axis, the last first; each stage remembers the cell that won, and
+    carries along those that won in the stages before.
     """
     lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min if x.dtype.kind != "b" else False
     best = spread(x, kernel, stride, padding, dilation, windows, lowest)
     watch_nan = x.dtype.kind == "f" and bool(np.isnan(x).any())
+    axes = range(-1, -len(kernel) - 1, -1)
     winners: list[np.ndarray] = []
-    for axis, k, s, p, d, o in reversed(
-        list(zip(range(-len(kernel), 0), kernel, stride, padding, dilation, windows))
-    ):
+    for axis in axes:
         # A window may begin in the padding, which never wins: its first real cell is what it begins with.
-        begin = s * np.arange(o) - p
-        first = np.where(begin < 0, -(begin // d), 0).reshape(-1, *(1,) * (-axis - 1))
-        spots = [
-            (..., slice(c * d, c * d + s * (o - 1) + 1, s), *(slice(None),) * (-axis - 1)) for c in range(k)
-        ]
+        start = begins(axis, stride, padding, windows)
+        first = np.where(start < 0, -(start // dilation[axis]), 0)
+        rest = (slice(None),) * (-axis - 1)
+        reach = stride[axis] * (windows[axis] - 1) + 1
+        offsets = [cell * dilation[axis] for cell in range(kernel[axis])]
+        spots = [(..., slice(offset, offset + reach, stride[axis]), *rest) for offset in offsets]
         best, winners = leaders(best, winners, spots, first, watch_nan)
     index, pitch = np.zeros(best.shape, np.int32), 1
-    for axis, s, p, d, o, cell in reversed(
-        list(zip(range(-len(kernel), 0), stride, padding, dilation, windows, winners))
-    ):
-        begin = (s * np.arange(o) - p).astype(np.int32).reshape(-1, *(1,) * (-axis - 1))
-        index += (np.multiply(cell, d, dtype=np.int32) + begin) * np.int32(pitch)
+    for axis in axes:
+        cell = np.multiply(winners[axis], dilation[axis], dtype=np.int32)
+        index += (cell + begins(axis, stride, padding, windows)) * np.int32(pitch)
         pitch *= x.shape[axis]
     return index
+
+
+def begins(axis: int, stride: Shape, padding: Shape, windows: Shape) -> np.ndarray:
+    """Where along an axis each window begins, shaped to broadcast over the axes behind it."""
+    start = stride[axis] * np.arange(windows[axis], dtype=np.int32) - np.int32(padding[axis])
+    return start.reshape(-1, *(1,) * (-axis - 1))
 
 
 def leaders(

