@@ -21,9 +21,9 @@ def start(name: str) -> Any:
         return Reference()
     kind, _, number = name.partition(":")
     if kind == "vulkan" and (not number or number.isdigit()):
-        raise DeviceError(
-            f"device {name!r} cannot start: this version of tinyadept has no Vulkan backend yet; use 'numpy'"
-        )
+        from . import vulkan
+
+        return vulkan.start(name)
     raise DeviceError(f"there is no device {name!r}: expected 'numpy', 'vulkan' or 'vulkan:<number>'")
 
 

@@ -300,6 +300,8 @@ def main() -> None:
         parser.error("no row has that in its name" if not rows else "--rounds must be at least 1")
     needed = [name for name in LIBRARIES if name == "tinyadept" or any(name in row.peers for row in rows)]
     workers = {library: Worker(library, options.threads) for library in needed}
+    if "missing" in workers["tinyadept"].facts:
+        sys.exit(f"bench: {workers['tinyadept'].facts['missing']}: install it, as in pip install -e .")
     print_facts(workers)
     print(f"\n{'benchmark':<52}{'tinyadept':>10}  {'peer':<24}{'ratio':>7}  {'target':>6}")
     for row in rows:

@@ -1,7 +1,7 @@
 """Write the table of ops that stands in the README, from the registry.
 
-    python scripts/op_table.py           # print it
-    python scripts/op_table.py --write   # put it between the markers in README.md
+python scripts/op_table.py           # print it
+python scripts/op_table.py --write   # put it between the markers in README.md
 """
 
 from __future__ import annotations

@@ -81,9 +81,10 @@ def test_arrays_beside_tensors():
 
 def test_dlpack_round_trip():
     a = np.arange(4, dtype=np.float32)
-    x = ta.from_dlpack(a)
+    assert np.shares_memory(a, ta.from_dlpack(a).numpy())
+    x = ta.tensor(a)
     back = np.from_dlpack(x)
-    assert np.shares_memory(a, back) and back.tolist() == [0, 1, 2, 3]
+    assert np.shares_memory(x.numpy(), back) and back.tolist() == [0, 1, 2, 3]
     with pytest.raises(BufferError, match="detach"):
         np.from_dlpack(ta.tensor([1.0], requires_grad=True))
 

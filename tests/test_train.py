@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 import venv
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tinyadept import io
 from tinyadept.data import digits
 
 ROOT = Path(__file__).parents[1]
+PACKAGES = ("tinyadept", "backends", "glsl", "models")
 CHECKPOINT = "checkpoint.safetensors"
 
 
@@ -146,7 +148,7 @@ def test_interruption_leaves_the_last_checkpoint(straight, tmp_path):
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
-        assert process.stdout.readline().startswith("epoch  1/20")
+        assert process.stdout.readline().startswith("epoch  1/30")
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 130
         assert process.stderr.read().strip().startswith("train.py: interrupted")
@@ -175,9 +177,29 @@ def test_digits():
         digits.load("validation")
 
 
+def test_distorted_digits():
+    images, _ = digits.load("test")
+    chance = np.full((5, len(images)), 0.5)
+    np.testing.assert_allclose(digits.distorted(images, chance), images)
+    chance[3] = 1
+    halfway = (images[:, :, :-1] + images[:, :, 1:]) / 2
+    np.testing.assert_allclose(digits.distorted(images, chance)[:, :, :-1], halfway, atol=1e-6)
+    for extreme in (0, 1):
+        assert digits.distorted(images, np.full((5, len(images)), extreme)).shape == images.shape
+
+
 @pytest.mark.slow
 def test_defaults_reach_98_percent(tmp_path):
     assert float(trained("--out", tmp_path).split()[-1]) >= 0.98
+
+
+def test_every_package_is_installed():
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    folders = [
+        file.parent.relative_to(ROOT) for root in PACKAGES for file in (ROOT / root).rglob("__init__.py")
+    ]
+    names = {".".join(folder.parts) for folder in folders}
+    assert set(listed) == {name if name.startswith("tinyadept") else f"tinyadept.{name}" for name in names}
 
 
 @pytest.mark.slow

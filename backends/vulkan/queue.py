@@ -12,6 +12,7 @@ import numpy as np
 
 from tinyadept.errors import DeviceError
 
+from .arena import Span
 from .driver import Driver, Memory
 from .hazards import Hazards, Range
 from .shaders import Shader, Shaders
@@ -25,6 +26,8 @@ class Bound(Protocol):
     """What can be bound to a shader: a `Block`, or a `Span` of one."""
 
     memory: Memory
+    offset: int
+    words: int
     first: int
     last: int
 
@@ -112,6 +115,7 @@ class Queue:
         self.status = driver.allocate(4 * 4, host=True)
         self.words = self.status.words
         self.words[:] = 0
+        self.reports = Span(self.status, 0, 0)  # binds the status memory; reports need no fence between them
         tick = driver.pipeline(shaders.get("tick").spirv, [self.status], (1, 1, 1), (), 0)
         self.tick = driver.command(tick, b"")
 

@@ -48,8 +48,8 @@ def distorted(images: np.ndarray, chance: np.ndarray) -> np.ndarray:
     ----------
     images : ndarray, shape (N, 1, H, W)
     chance : ndarray, shape (5, N)
-        Uniform numbers in [0, 1) for the angle (within 0.15 radians), for the height and width (within a tenth)
-        and for the shifts (within half a pixel).
+        Uniform numbers in [0, 1) for the angle (within 0.15 radians), for the height and the width (within a
+        tenth) and for the shifts (within half a pixel).
     """
     count, _, height, width = images.shape
     angle, tall, wide, down, right = ((2 * chance - 1) * [[0.15], [0.1], [0.1], [0.5], [0.5]])[

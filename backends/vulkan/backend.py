@@ -1,0 +1,213 @@
+"""Tensors on a Vulkan device."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable
+from ctypes import py_object, pythonapi
+from typing import Any
+
+import numpy as np
+
+from tinyadept import dtypes
+from tinyadept.errors import DeviceError, Unsupported
+from tinyadept.ops.table import Op
+from tinyadept.tensor import Buffer, Tensor
+from tinyadept.view import Shape, View
+
+from . import probe
+from .arena import Allocator
+from .debug import SeparateAllocator
+from .driver import Driver, KomputeDriver
+from .probe import Device
+from .queue import Queue, Replay, pack
+from .shaders import Shaders
+from .transfer import Transfer
+
+DTYPES = frozenset((dtypes.float32, dtypes.int32, dtypes.uint8, dtypes.bool_))
+KP_SIZES = 2**32 - 2**16  # kp counts bytes in 32 bits
+SHARE = 0.9  # of the memory that is free at the start, unless TINYADEPT_MEMORY says how much
+
+# family → driver(backend, op, inputs, shape, dtype, params, into) → Buffer, or None when it wrote over `into`
+Family = Callable[..., Buffer | None]
+
+
+class Vulkan:
+    """A Vulkan device. A buffer's data is a `Block`: one 32-bit word for each element, whatever the dtype.
+
+    Parameters
+    ----------
+    name : str
+        How tensors call their device.
+    device : Device
+
+    Attributes
+    ----------
+    families : dict of str to callable
+        What runs the ops of each family.
+    queue : Queue
+        Takes dispatches.
+    shaders : Shaders
+        Compiles them.
+    allocator : Allocator
+        Gives blocks.
+    transfer : Transfer
+        Copies, fills, uploads and downloads.
+    """
+
+    def __init__(self, name: str, device: Device, driver: Driver | None = None):
+        self.name, self.device = name, device
+        self.driver = KomputeDriver(device) if driver is None else driver
+        self.families: dict[str, Family] = {}
+        self.shaders = Shaders()
+        self.queue = Queue(self.driver, self.shaders)
+        self.local = 64 if device.is_cpu else 256
+        self.transfer = Transfer(self.queue, self.shaders, self.local, self.grid)
+        separate = os.environ.get("TINYADEPT_DEBUG_ALLOCATOR") == "1"
+        self.allocator = (SeparateAllocator if separate else Allocator)(
+            self.driver,
+            limit=min(device.limits.storage_range, device.limits.allocation, KP_SIZES),
+            budget=budget(device),
+            available=lambda: probe.available(device.index),
+            verify=self.transfer.verify,
+            forget=self.queue.forget,
+        )
+        self.forked = False
+        os.register_at_fork(after_in_child=disown(weakref.ref(self)))
+        self.self_test()
+
+    def __repr__(self) -> str:
+        return f"<backend {self.name}: {self.device}>"
+
+    def upload(self, array: np.ndarray) -> Buffer:
+        """Copy an array to the device.
+
+        Raises
+        ------
+        Unsupported
+            If its dtype needs more than 32 bits.
+        OutOfMemory
+            If there is no room.
+        """
+        self.check(array.dtype, "upload")
+        block = self.allocator.allocate(array.size)
+        self.transfer.write(block, np.ascontiguousarray(array).reshape(-1))
+        return Buffer(block)
+
+    def download(self, x: Tensor) -> np.ndarray:
+        """Copy a tensor's elements back, after running all that was noted."""
+        self.check(x.dtype, "download")
+        block, view = x.buffer.data, x.layout
+        if not view.is_contiguous and view.size > self.transfer.down.size:
+            dense = self.allocator.allocate(view.size)
+            self.transfer.gather(dense, block, view)
+            block, view = dense, View.dense(view.shape)
+        return self.transfer.read(block, view, x.dtype).reshape(view.shape)
+
+    def run(
+        self, op: Op, inputs: tuple, shape: Shape, dtype: np.dtype, params: dict, into: Tensor | None = None
+    ) -> Any:
+        """Run an op; into fresh memory, or over `into`.
+
+        Raises
+        ------
+        Unsupported
+            If no kernel runs this op, or this dtype.
+        """
+        family = self.families.get(op.family.name)
+        if family is None:
+            raise Unsupported(f"{op.name} ({dtype.name}) has no kernel on {self.name}; {ELSEWHERE}")
+        self.check(dtype, op.name)
+        return family(self, op, inputs, shape, dtype, params, into)
+
+    def check(self, dtype: np.dtype, what: str) -> None:
+        """Refuse a dtype of more than 32 bits, and a process that must not touch the device."""
+        if self.forked:
+            raise DeviceError(
+                f"{self.name} was started before this process was forked, and a Vulkan device does not survive "
+                "a fork: start it in the child only, or use the start method 'spawn'"
+            )
+        if dtype not in DTYPES:
+            raise Unsupported(f"{what}: {dtype.name} is not supported on {self.name}; {ELSEWHERE}")
+
+    def grid(self, lanes: int, local: int | None = None) -> tuple[int, int, int]:
+        """How many workgroups of `local` lanes for work of `lanes`, along x.
+
+        Few different answers, because each is a pipeline of its own; too few workgroups are made up for by
+        grid-stride loops (``EACH`` in glsl/grid.glsl).
+        """
+        wanted = max(1, -(-lanes // (local or self.local)))
+        if self.device.is_cpu:  # a workgroup costs a CPU half a microsecond, and two for each core keep it busy
+            return (min(1 << (wanted - 1).bit_length(), 2 * cores()), 1, 1)
+        return (min(1 << (wanted - 1).bit_length() + 1 & ~1, 1 << 14), 1, 1)
+
+    def start_capture(self) -> None:
+        """Note what is dispatched from here on, for replays. It runs as usual."""
+        self.queue.start_capture()
+        self.allocator.start_private()
+
+    def end_capture(self) -> Replay:
+        """What was dispatched since `start_capture`; memory that it uses is set aside while the result lives."""
+        replay = self.queue.end_capture()
+        entries = [entry for entry in replay.entries if entry is not None]
+        touched = [span for entry in entries for span in (*entry.reads, *entry.writes)]
+        replay.keep.append(self.allocator.end_private(touched))
+        return replay
+
+    def self_test(self) -> None:
+        """Round trip, NaN, and a chain in which every dispatch needs what the last one wrote.
+
+        Raises
+        ------
+        DeviceError
+            If the device computes something else than it should.
+        """
+        start = np.arange(1000, dtype=np.float32)
+        start[[3, 500]] = np.nan, -np.inf
+        blocks = [self.allocator.allocate(start.size) for _ in range(2)]
+        self.transfer.write(blocks[0], start)
+        shader = self.shaders.get("selftest", None, (self.local,))
+        expected, status = start, self.queue.reports
+        for link in range(5):
+            target, source = blocks[(link + 1) % 2], blocks[link % 2]
+            push = pack(start.size, target.offset, source.offset, 0, 0)
+            self.queue.dispatch(shader, self.grid(start.size), push, (target, source, status))
+            expected = expected[::-1] + 1
+        view = View.dense(start.shape)
+        got = self.transfer.read(blocks[1], view, start.dtype)
+        if not np.array_equal(got, expected, equal_nan=True):
+            wrong = int(np.argwhere(~((got == expected) | np.isnan(got) & np.isnan(expected)))[0, 0])
+            raise DeviceError(
+                f"{self.device} fails its self-test: five dependent dispatches left {got[wrong]} at {wrong}, "
+                f"expected {expected[wrong]}"
+            )
+
+
+ELSEWHERE = "the reference has it: .to('numpy')"
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def budget(device: Device) -> int:
+    """The most bytes of tensors: what TINYADEPT_MEMORY says, else a share of what is free."""
+    asked = os.environ.get("TINYADEPT_MEMORY")
+    if not asked:
+        return int(SHARE * probe.available(device.index))
+    if not asked.isdigit() or not int(asked):
+        raise DeviceError(f"TINYADEPT_MEMORY is {asked!r}: expected a number of bytes, such as 8000000000")
+    return int(asked)
+
+
+def disown(backend: weakref.ref) -> Callable[[], None]:
+    """What a forked child does: its copy of the device is never used, nor destroyed, which would hang."""
+
+    def after_fork() -> None:
+        alive = backend()
+        if alive is not None:
+            alive.forked = True
+            pythonapi.Py_IncRef(py_object(alive))
+
+    return after_fork
