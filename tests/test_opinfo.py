@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache, reduce
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -345,3 +346,15 @@ def test_no_op_is_left_out() -> None:
         if any(hasattr(owner, name.removeprefix("nn.functional.")) for owner in owners):
             missing.append(name)
     assert not missing, f"add these to opinfo_table: {sorted(missing)}"
+
+
+def test_readme_lists_the_differences():
+    """Every difference stands in the README, as this prints it."""
+    lines = []
+    for d in [*DIFFERENCES, *ACCEPTED]:
+        names = ", ".join(f"`{name.removeprefix('nn.functional.')}`" for name in d.ops.split())
+        lines.append(f"- {names}: {d.reason}.")
+    listed = "\n".join(lines)
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    shown = readme.partition("<!-- differences")[2].partition("-->\n")[2].partition("<!-- end")[0]
+    assert shown.strip() == listed, f"put this into the README:\n{listed}"

@@ -24,10 +24,10 @@ def unary(op: Callable) -> Callable[[Any], Tensor]:
     return method
 
 
-def binary(function: table.Row, swapped: bool = False) -> Callable[[Any, Any], Any]:
+def binary(function: table.Row, swapped: bool = False) -> Callable[[Any, Any], Tensor]:
     op = function.op
 
-    def method(self: Tensor, other: Operand) -> Tensor:
+    def method(self: Tensor, other: Operand) -> Any:
         if not isinstance(other, OPERANDS):
             return NotImplemented
         return table.apply(op, (other, self) if swapped else (self, other), {})
@@ -35,8 +35,8 @@ def binary(function: table.Row, swapped: bool = False) -> Callable[[Any, Any], A
     return method
 
 
-def in_place(row: table.Row) -> Callable[[Any, Any], Any]:
-    def method(self: Tensor, other: Operand) -> Tensor:
+def in_place(row: table.Row) -> Callable[[Any, Any], Tensor]:
+    def method(self: Tensor, other: Operand) -> Any:
         if not isinstance(other, OPERANDS):
             return NotImplemented
         return table.apply_into(row.op, self, (self, other), {})
