@@ -28,5 +28,7 @@ def start(name: str) -> Any:
 
 
 def devices() -> list[str]:
-    """Names of the devices that can be used here."""
-    return ["numpy"]
+    """Names of the devices that can be used here, the reference first; no device is started."""
+    from . import vulkan
+
+    return ["numpy", *vulkan.names()]

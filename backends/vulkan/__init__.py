@@ -1,14 +1,19 @@
 """The Vulkan backend: lazily queued compute shaders on any Vulkan device.
 
-`probe` finds devices, `driver` is the seam to the library that drives Vulkan, `arena` hands out memory, `queue`
-notes dispatches and places fences, `shaders` compiles, `transfer` copies, and `backend` makes a tinyadept backend
-of them.
+`probe` finds devices, `driver` is the seam to the library that drives Vulkan, `arena` hands out memory,
+`queue` notes dispatches and places fences where `hazards` finds overlaps, `shaders` compiles, `walk` packs
+strided operands, `transfer` copies, and `backend` makes a tinyadept backend of them.
 """
 
 from __future__ import annotations
 
+import atexit
+
+from tinyadept.errors import DeviceError
+
 from . import probe
 from .backend import Vulkan
+from .driver import load_kp
 
 running: dict[int, Vulkan] = {}  # one backend for each device, by the device's index
 
@@ -29,4 +34,14 @@ def start(name: str) -> Vulkan:
         best = probe.choose().index
         called = "vulkan" if device.index == best else f"vulkan:{device.index}"
         running[device.index] = Vulkan(called, device)
+        atexit.register(running[device.index].close)
     return running[device.index]
+
+
+def names() -> list[str]:
+    """``"vulkan:<index>"`` of every device that has what the kernels need; none where a part is missing."""
+    try:
+        load_kp()
+        return [f"vulkan:{device.index}" for device in probe.devices() if not device.lacks()]
+    except DeviceError:
+        return []

@@ -1,8 +1,8 @@
 """Memory for tensors: blocks cut from a few large arenas.
 
 A block is free again as soon as the tensor's buffer dies, even when work that reads it is noted and not yet
-submitted. That is safe: everything runs in the order in which it was noted, on one queue, and whoever writes into
-the reused bytes is fenced off from whoever read them before, because hazards are ranges of bytes.
+submitted. That is safe: everything runs in the order in which it was noted, on one queue, and whoever writes
+into the reused bytes is fenced off from whoever read them before, because hazards are ranges of bytes.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import gc
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
+from threading import RLock
 
 from tinyadept.errors import OutOfMemory
 
@@ -201,10 +202,17 @@ class Allocator:
         self.finished: deque[tuple[list[Range], list[int]]] = deque()
         self.requested = self.in_use = self.peak = self.allocations = 0
         self.margin = 0
+        self.lock = RLock()
         self.on_allocate: Callable[[Block], None] | None = None  # tests poison memory here
 
-    def allocate(self, words: int) -> Block:
+    def allocate(self, words: int, shared: bool = False) -> Block:
         """A block of `words` words, whose contents are whatever was there.
+
+        Parameters
+        ----------
+        words : int
+        shared : bool
+            Do not take memory that a capture in progress has used before.
 
         Raises
         ------
@@ -212,16 +220,17 @@ class Allocator:
             If there is no room. Everything allocated before stays usable.
         """
         size = self.size_class(words * 4 + 2 * self.margin)
-        if self.returned or self.finished:
-            self.drain()
-        start = self.place(size)
-        self.live[start] = (size, words)
-        self.allocations += 1
-        self.requested += words * 4
-        self.in_use += size
-        if self.in_use > self.peak:
-            self.peak = self.in_use
-        memory = self.memory_at(start)
+        with self.lock:
+            if self.returned or self.finished:
+                self.drain()
+            start = self.place(size, shared)
+            self.live[start] = (size, words)
+            self.allocations += 1
+            self.requested += words * 4
+            self.in_use += size
+            if self.in_use > self.peak:
+                self.peak = self.in_use
+            memory = self.memory_at(start)
         offset = (start - memory.base + self.margin) // 4
         block = Block(memory, offset, words, (start, size), self.returned)
         if self.on_allocate is not None:
@@ -236,8 +245,8 @@ class Allocator:
             )
         return min(rounded(size), self.limit)
 
-    def place(self, size: int) -> int:
-        if self.private is not None and (start := self.private.take(size)) is not None:
+    def place(self, size: int, shared: bool) -> int:
+        if self.private is not None and not shared and (start := self.private.take(size)) is not None:
             return start
         start = self.free.take(size)
         if start is None:
@@ -322,16 +331,13 @@ class Allocator:
         self.drain()
         self.private = FreeRanges()
 
-    def end_private(self, touched: Iterable[Range]) -> Reservation:
+    def end_private(self, touched: Intervals) -> Reservation:
         """Set aside all that a capture which reads and writes `touched` relies on."""
         self.drain()
         private, self.private = self.private, None
         ranges = [] if private is None else [(start, size) for size, start in private.by_size]
-        addresses = Intervals()
-        for first, last in touched:
-            addresses.add(first, last)
         taken = [(start, size) for start, (size, _) in self.live.items()] + list(self.held.items())
-        pins = [start for start, size in taken if addresses.overlaps(start, start + size)]
+        pins = [start for start, size in taken if touched.overlaps(start, start + size)]
         for start in pins:
             self.pinned[start] = self.pinned.get(start, 0) + 1
         return Reservation(ranges, pins, self.finished)

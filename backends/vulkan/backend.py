@@ -17,15 +17,18 @@ from tinyadept.tensor import Buffer, Tensor
 from tinyadept.view import Shape, View
 
 from . import probe
-from .arena import Allocator
+from .arena import Allocator, Block
 from .debug import SeparateAllocator
 from .driver import Driver, KomputeDriver
+from .hazards import Intervals
 from .probe import Device
 from .queue import Queue, Replay, pack
 from .shaders import Shaders
 from .transfer import Transfer
 
 DTYPES = frozenset((dtypes.float32, dtypes.int32, dtypes.uint8, dtypes.bool_))
+CPU_SHARE = 4096  # elements that are worth a workgroup, which costs a CPU half a microsecond
+GPU_GROUPS = 1 << 14
 KP_SIZES = 2**32 - 2**16  # kp counts bytes in 32 bits
 SHARE = 0.9  # of the memory that is free at the start, unless TINYADEPT_MEMORY says how much
 
@@ -62,7 +65,8 @@ class Vulkan:
         self.families: dict[str, Family] = {}
         self.shaders = Shaders()
         self.queue = Queue(self.driver, self.shaders)
-        self.local = 64 if device.is_cpu else 256
+        # A CPU driver finishes one vector of lanes before the next: a workgroup of one vector reads in order.
+        self.local = max(4, device.subgroup_size) if device.is_cpu else 256
         self.transfer = Transfer(self.queue, self.shaders, self.local, self.grid)
         separate = os.environ.get("TINYADEPT_DEBUG_ALLOCATOR") == "1"
         self.allocator = (SeparateAllocator if separate else Allocator)(
@@ -73,6 +77,7 @@ class Vulkan:
             verify=self.transfer.verify,
             forget=self.queue.forget,
         )
+        self.constants: list[Block] = []  # uploaded during a capture
         self.forked = False
         os.register_at_fork(after_in_child=disown(weakref.ref(self)))
         self.self_test()
@@ -91,13 +96,28 @@ class Vulkan:
             If there is no room.
         """
         self.check(array.dtype, "upload")
-        block = self.allocator.allocate(array.size)
-        self.transfer.write(block, np.ascontiguousarray(array).reshape(-1))
+        values = np.ascontiguousarray(array).reshape(-1)
+        if self.queue.captured is None:
+            block = self.allocator.allocate(array.size)
+            self.transfer.write(block, values)
+        else:  # a constant of the capture: written once, in memory that no replay writes
+            block = self.allocator.allocate(array.size, shared=True)
+            self.constants.append(block)
+            with self.queue.uncaptured():
+                self.transfer.write(block, values)
         return Buffer(block)
 
     def download(self, x: Tensor) -> np.ndarray:
-        """Copy a tensor's elements back, after running all that was noted."""
+        """Copy a tensor's elements back, after running all that was noted.
+
+        Raises
+        ------
+        RuntimeError
+            If a capture is going on: a replay could not read anything back.
+        """
         self.check(x.dtype, "download")
+        if self.queue.captured is not None:
+            raise RuntimeError("a value is read back inside a capture: move .numpy() or .item() behind it")
         block, view = x.buffer.data, x.layout
         if not view.is_contiguous and view.size > self.transfer.down.size:
             dense = self.allocator.allocate(view.size)
@@ -125,8 +145,8 @@ class Vulkan:
         """Refuse a dtype of more than 32 bits, and a process that must not touch the device."""
         if self.forked:
             raise DeviceError(
-                f"{self.name} was started before this process was forked, and a Vulkan device does not survive "
-                "a fork: start it in the child only, or use the start method 'spawn'"
+                f"{self.name} was started before this process was forked, and a Vulkan device does not "
+                "survive a fork: start it in the child only, or use the start method 'spawn'"
             )
         if dtype not in DTYPES:
             raise Unsupported(f"{what}: {dtype.name} is not supported on {self.name}; {ELSEWHERE}")
@@ -137,10 +157,12 @@ class Vulkan:
         Few different answers, because each is a pipeline of its own; too few workgroups are made up for by
         grid-stride loops (``EACH`` in glsl/grid.glsl).
         """
-        wanted = max(1, -(-lanes // (local or self.local)))
-        if self.device.is_cpu:  # a workgroup costs a CPU half a microsecond, and two for each core keep it busy
-            return (min(1 << (wanted - 1).bit_length(), 2 * cores()), 1, 1)
-        return (min(1 << (wanted - 1).bit_length() + 1 & ~1, 1 << 14), 1, 1)
+        share = CPU_SHARE if self.device.is_cpu else local or self.local
+        most = 2 * cores() if self.device.is_cpu else GPU_GROUPS
+        doublings = (max(1, -(-lanes // share)) - 1).bit_length()
+        if not self.device.is_cpu:
+            doublings += doublings % 2
+        return (min(1 << doublings, most), 1, 1)
 
     def start_capture(self) -> None:
         """Note what is dispatched from here on, for replays. It runs as usual."""
@@ -148,12 +170,36 @@ class Vulkan:
         self.allocator.start_private()
 
     def end_capture(self) -> Replay:
-        """What was dispatched since `start_capture`; memory that it uses is set aside while the result lives."""
+        """What was dispatched since `start_capture`; memory that it uses is set aside while the result lives.
+
+        Raises
+        ------
+        RuntimeError
+            If a tensor that was made from host data inside the capture is written: a replay does not make it
+            again.
+        """
         replay = self.queue.end_capture()
-        entries = [entry for entry in replay.entries if entry is not None]
-        touched = [span for entry in entries for span in (*entry.reads, *entry.writes)]
-        replay.keep.append(self.allocator.end_private(touched))
+        constants, self.constants = self.constants, []
+        touched = Intervals()
+        for entry in filter(None, replay.entries):
+            for first, last in entry.writes:
+                touched.add(first, last)
+        written = [c.words for c in constants if c.words and touched.overlaps(c.first, c.last)]
+        for entry in filter(None, replay.entries):
+            for first, last in entry.reads:
+                touched.add(first, last)
+        replay.keep += [constants, self.allocator.end_private(touched)]
+        if written:
+            raise RuntimeError(
+                f"a tensor of {written[0]} elements was made from host data inside a capture and then "
+                "written: make it before the capture"
+            )
         return replay
+
+    def close(self) -> None:
+        """Release the device, unless this process is a fork and does not own it."""
+        if not self.forked:
+            self.driver.close()
 
     def self_test(self) -> None:
         """Round trip, NaN, and a chain in which every dispatch needs what the last one wrote.

@@ -21,7 +21,7 @@ class SeparateAllocator(Allocator):
         super().size_class(size)
         return max(4, size)
 
-    def place(self, size: int) -> int:
+    def place(self, size: int, shared: bool) -> int:
         if self.room() < size:
             self.collect()
         if self.reserved + size > self.budget:
@@ -99,4 +99,3 @@ class Poison:
                         f"a kernel wrote {got[wrong[0]]:#010x} to word {int(wrong[0])} {side} the block of "
                         f"{self.allocator.live[start][1]} words at {start:#x}"
                     )
-

@@ -18,6 +18,7 @@ from .probe import Device
 PUSH_LIMIT = 128  # bytes; what Vulkan guarantees
 PAGE = 4096
 KP = "kp 0.9.0"
+NOTHING = np.zeros(0, np.uint32)
 
 
 class Memory:
@@ -30,22 +31,22 @@ class Memory:
     base : int
         Address of its first byte. Every byte of every memory of a driver has an address of its own, so two
         ranges of addresses overlap only where the same bytes are meant.
-    words : ndarray of uint32 or None
-        The contents, where the host can see them.
+    words : ndarray of uint32
+        The contents, where the host can see them; else empty.
     native : object
         The driver's own handle.
     """
 
     __slots__ = ("base", "native", "size", "words")
 
-    def __init__(self, base: int, size: int, native: Any, words: np.ndarray | None):
+    def __init__(self, base: int, size: int, native: Any, words: np.ndarray):
         self.base = base
         self.size = size
         self.native = native
         self.words = words
 
     def __repr__(self) -> str:
-        kind = "device" if self.words is None else "host"
+        kind = "host" if self.words.size else "device"
         return f"<{kind} memory of {self.size} bytes at {self.base:#x}>"
 
 
@@ -141,7 +142,6 @@ class KomputeDriver:
     def check_arrays(self) -> None:
         """Built against a pybind11 older than NumPy 2, kp makes arrays whose stride is 0."""
         words = self.allocate(5 * 4, host=True).words
-        assert words is not None
         words[:] = np.arange(5)
         if words.strides != (4,) or words.tolist() != [0, 1, 2, 3, 4]:
             raise DeviceError(f"{KP} was built for an older NumPy: build it again with scripts/vulkan.sh")
@@ -151,12 +151,12 @@ class KomputeDriver:
             raise ValueError(f"kp allocates 1 to 2**32 - 1 bytes at a time, got {size}")
         kind = self.kp.TensorTypes.host if host else self.kp.TensorTypes.storage
         native = self.manager.tensor_t(np.empty(-(-size // 4), np.uint32), kind)
-        memory = Memory(self.next_base, size, native, native.data() if host else None)
+        memory = Memory(self.next_base, size, native, native.data() if host else NOTHING)
         self.next_base += -(-size // PAGE) * PAGE + PAGE
         return memory
 
     def free(self, memory: Memory) -> None:
-        memory.words = None
+        memory.words = NOTHING
         memory.native.destroy()
 
     def pipeline(
@@ -210,7 +210,7 @@ def load_kp() -> Any:
     placeholder = logging.NullHandler()
     root.addHandler(placeholder)
     try:
-        import kp
+        import kp  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise DeviceError(
             f"{KP} cannot be imported ({error}): build and install it with scripts/vulkan.sh"

@@ -1,4 +1,4 @@
-"""What Vulkan devices there are, asked of the loader itself: kp tells too little, and starts a device to tell it."""
+"""What Vulkan devices there are, asked of the loader itself: kp tells too little of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ctypes
 from ctypes import POINTER, byref, c_char, c_char_p, c_int32, c_uint8, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from tinyadept.errors import DeviceError
@@ -84,6 +85,14 @@ class Device:
         """Bytes of the largest heap."""
         return max(self.heaps, default=0)
 
+    def lacks(self) -> str:
+        """Which limits are below what the kernels need; empty when none is."""
+        return ", ".join(
+            f"its limit {limit} is {getattr(self.limits, limit)}, and {least} is needed"
+            for limit, least in NEEDED.items()
+            if getattr(self.limits, limit) < least
+        )
+
     def __str__(self) -> str:
         return f"{self.name} ({self.type}, Vulkan {self.api_version}, {self.driver})"
 
@@ -120,9 +129,8 @@ def choose(index: int | None = None) -> Device:
     else:
         known = "; ".join(f"vulkan:{d.index} is {d}" for d in found)
         raise DeviceError(f"there is no device vulkan:{index}: {known}")
-    for limit, least in NEEDED.items():
-        if (got := getattr(device.limits, limit)) < least:
-            raise DeviceError(f"{device} cannot be used: its limit {limit} is {got}, and {least} is needed")
+    if lacking := device.lacks():
+        raise DeviceError(f"{device} cannot be used: {lacking}")
     return device
 
 
@@ -197,7 +205,9 @@ class RawMemory(ctypes.Structure):
 
 
 Properties2 = extension(1000059001, ("properties", RawProperties))
-Subgroup = extension(1000094000, ("size", c_uint32), ("stages", c_uint32), ("ops", c_uint32), ("quad", c_uint32))
+Subgroup = extension(
+    1000094000, ("size", c_uint32), ("stages", c_uint32), ("ops", c_uint32), ("quad", c_uint32)
+)
 Maintenance3 = extension(1000168000, ("descriptors", c_uint32), ("maxMemoryAllocationSize", c_uint64))
 DriverProperties = extension(
     1000196000, ("id", c_uint32), ("name", c_char * 256), ("info", c_char * 256), ("version", c_uint8 * 4)
@@ -244,7 +254,7 @@ class Chain:
 def chain(head: type[Structure], *parts: type[Structure]) -> Chain:
     """A struct and those that extend it, linked by their `next` pointers."""
     linked = [struct(type=struct.TYPE) for struct in (head, *parts)]
-    for struct, following in zip(linked, linked[1:]):
+    for struct, following in pairwise(linked):
         struct.next = ctypes.addressof(following)
     return Chain(linked[0], linked[1:])
 

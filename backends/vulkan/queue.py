@@ -5,7 +5,8 @@ from __future__ import annotations
 import struct
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -176,6 +177,8 @@ class Queue:
 
     def build(self, key: tuple, push_size: int) -> Any:
         shader, groups, *memories = key
+        if len(memories) < shader.bindings:  # Vulkan would crash
+            raise ValueError(f"{shader} is bound to {shader.bindings} memories, got {len(memories)}")
         pipeline = self.driver.pipeline(shader.spirv, memories, groups, shader.constants, push_size)
         self.pipelines[key] = pipeline
         return pipeline
@@ -246,7 +249,11 @@ class Queue:
         for observer in self.observers:
             observer(entries)
         if words[SITE]:
-            site, index, bound = int(words[SITE]), int(words[INDEX : INDEX + 1].view(np.int32)[0]), words[BOUND]
+            site, index, bound = (
+                int(words[SITE]),
+                int(words[INDEX : INDEX + 1].view(np.int32)[0]),
+                words[BOUND],
+            )
             words[SITE] = 0
             raise IndexError(f"{self.sites[site]}: index {index} is out of range for {bound} entries")
 
@@ -273,6 +280,15 @@ class Queue:
         fence = self.driver.fence
         commands = [fence if entry is None else entry.command for entry in batch.entries]
         return Replay(self.driver.record([*commands, fence, self.tick]), batch.entries)
+
+    @contextmanager
+    def uncaptured(self) -> Iterator[None]:
+        """Dispatches inside run as usual, and are left out of the capture that is going on."""
+        captured, self.captured = self.captured, None
+        try:
+            yield
+        finally:
+            self.captured = captured
 
     def replay(self, replay: Replay) -> None:
         """Submit a capture again, after what waits, as one submit of its own; errors as in `flush`."""

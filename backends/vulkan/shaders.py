@@ -1,4 +1,4 @@
-"""From the templates in glsl/ to SPIR-V: one variant for each set of macros, compiled once and kept on disk."""
+"""From the templates in glsl/ to SPIR-V: a variant for each set of macros, compiled once and kept on disk."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources, util
 from pathlib import Path
 
+import numpy as np
+
 from tinyadept.errors import DeviceError
 
+DECORATE, BINDING = 71, 33  # of the SPIR-V specification
 TARGET = "vulkan1.1"
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
 
@@ -46,6 +49,18 @@ class Shader:
     macros: tuple[tuple[str, str], ...]
     constants: tuple[int, ...]
     spirv: bytes
+
+    @cached_property
+    def bindings(self) -> int:
+        """How many memories it is bound to: one more than the highest ``binding`` that it uses."""
+        words = np.frombuffer(self.spirv, np.uint32).tolist()
+        at, highest = 5, -1  # instructions follow a header of five words
+        while at < len(words):
+            length, opcode = words[at] >> 16, words[at] & 0xFFFF
+            if opcode == DECORATE and words[at + 2] == BINDING:
+                highest = max(highest, words[at + 3])
+            at += length
+        return highest + 1
 
     def __str__(self) -> str:
         return " ".join([self.name, *(f"{k}={v}" for k, v in self.macros), *map(str, self.constants)])

@@ -1,4 +1,4 @@
-"""Between host and device: small rings that both see, and a copy kernel. Arenas themselves cannot be mapped."""
+"""Between host and device: small rings that both see, and a copy kernel. Arenas cannot be mapped."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tinyadept.view import View
 
 from .arena import Block, Span
 from .driver import Memory
-from .walk import walk
 from .queue import Batch, Bound, Queue, pack
 from .shaders import Shaders
+from .walk import walk
 
 RING = 4 << 20  # words
 ALIGNED = 4  # words that the copy kernel moves at a time
@@ -42,7 +42,6 @@ class Ring:
 
     def view(self, span: Span) -> np.ndarray:
         """The words themselves."""
-        assert self.memory.words is not None
         return self.memory.words[span.offset : span.offset + span.words]
 
 
@@ -69,9 +68,10 @@ class Transfer:
         words = values.view(np.uint32) if values.itemsize == 4 else values
         for start in range(0, words.size, self.up.size):
             piece = words[start : start + self.up.size]
-            span = self.up.take(piece.size)
-            self.up.view(span)[:] = piece
-            self.copy(target.part(start, piece.size), span)
+            with self.queue.lock:
+                span = self.up.take(piece.size)
+                self.up.view(span)[:] = piece
+                self.copy(target.part(start, piece.size), span)
 
     def read(self, source: Bound, view: View, dtype: np.dtype) -> np.ndarray:
         """The elements of a view of a block, as a fresh flat array; submits what waits."""
@@ -79,13 +79,14 @@ class Transfer:
         target = out.view(np.uint32) if out.itemsize == 4 else out
         for start in range(0, view.size, self.down.size):
             count = min(self.down.size, view.size - start)
-            span = self.down.take(count)
-            if view.is_contiguous:
-                self.copy(span, Span(source.memory, source.offset + view.offset + start, count))
-            else:
-                self.gather(span, source, view)
-            self.queue.flush()
-            target[start : start + count] = self.down.view(span)
+            with self.queue.lock:
+                span = self.down.take(count)
+                if view.is_contiguous:
+                    self.copy(span, Span(source.memory, source.offset + view.offset + start, count))
+                else:
+                    self.gather(span, source, view)
+                self.queue.flush()
+                target[start : start + count] = self.down.view(span)
         return out
 
     def copy(self, target: Bound, source: Bound) -> None:

@@ -63,8 +63,8 @@ def distorted(images: np.ndarray, chance: np.ndarray) -> np.ndarray:
     top, left = rows.astype(int), columns.astype(int)
     paper = np.pad(images[:, 0], ((0, 0), (MARGIN, MARGIN), (MARGIN, MARGIN)))
     number = np.arange(count)[:, None, None]
-    result = 0.0
+    result = np.zeros_like(rows)
     for below, beside in np.ndindex(2, 2):
         near = (1 - abs(rows - top - below)) * (1 - abs(columns - left - beside))
-        result = result + near * paper[number, top + below, left + beside]
+        result += near * paper[number, top + below, left + beside]
     return result[:, None].astype(images.dtype)
