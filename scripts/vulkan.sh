@@ -82,7 +82,7 @@ build_kp() {
 
 install_kp() {
     local tag wheels
-    "$python" -c 'import kp' 2>/dev/null && return
+    "$python" -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("kp"))' && return
     tag=$("$python" -c 'import sys; print("cp%d%d" % sys.version_info[:2])')
     wheels=("$cache"/kp-"$version"-"$tag"-*.whl)
     if [ ! -e "${wheels[0]}" ]; then
@@ -103,4 +103,4 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1
 install_driver
 install_kp
 install_compiler
-"$python" -c 'import kp' || fail "kp is installed but cannot be imported"
+"$python" -c 'import numpy, kp' || fail "kp is installed but cannot be imported"

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from tinyadept.models.lenet import LeNet
 
 from tinyadept import nn, tensor
+from tinyadept.models.lenet import LeNet
 from tinyadept.nn import init
 from tinyadept.random import manual_seed, randn
 

@@ -4,9 +4,9 @@ import copy
 
 import numpy as np
 import pytest
-from tinyadept.models.lenet import LeNet
 
 from tinyadept import float64, int32, nn, no_grad, optim, tensor
+from tinyadept.models.lenet import LeNet
 from tinyadept.random import manual_seed, randn
 
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
-from tinyadept.backends.reference import Reference
 
 import tinyadept as ta
 from tinyadept import oracle
+from tinyadept.backends.reference import Reference
 from tinyadept.ops import elementwise, registry
 from tinyadept.ops.table import apply
 from tinyadept.view import View, row_major

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+import tinyadept as ta
 from tinyadept.backends import devices, start
 from tinyadept.backends.vulkan import arena, driver, hazards, probe, queue, shaders, transfer, walk
 from tinyadept.backends.vulkan.backend import Vulkan
 from tinyadept.backends.vulkan.debug import POISON, Poison
-
-import tinyadept as ta
 from tinyadept.view import View
 
 try:
@@ -339,6 +339,23 @@ def test_a_lost_device_is_an_error_with_its_name(backend, monkeypatch):
     with pytest.raises(ta.DeviceError, match="lost"):
         link(backend, block, block, 8)
     assert backend.device.name in backend.queue.lost
+
+
+def test_the_tick_comes_after_all_work(backend, monkeypatch):
+    """Else a device that is lost on the way could have ticked before."""
+    recorded = []
+    record = backend.driver.record
+    monkeypatch.setattr(
+        backend.driver, "record", lambda commands: recorded.append(commands) or record(commands)
+    )
+    a, b = floats(backend, np.zeros(8)), backend.allocator.allocate(8)
+    backend.start_capture()
+    link(backend, b, a, 8)
+    backend.end_capture()
+    assert len(recorded) == 3  # the upload, the link, and the capture of the link
+    for commands in recorded:
+        assert commands[-2] is backend.driver.fence and commands[-1] is backend.queue.tick
+        assert commands.count(backend.queue.tick) == 1
 
 
 @pytest.mark.parametrize("when", ["before", "after", "while recording"])

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyadept import dtypes
+from tinyadept.dtypes import bool_, float32, int32, uint8
 from tinyadept.errors import DeviceError, Unsupported
 from tinyadept.ops.table import Op
 from tinyadept.tensor import Buffer, Tensor
@@ -26,7 +26,7 @@ from .queue import Queue, Replay, pack
 from .shaders import Shaders
 from .transfer import Transfer
 
-DTYPES = frozenset((dtypes.float32, dtypes.int32, dtypes.uint8, dtypes.bool_))
+DTYPES = frozenset((float32, int32, uint8, bool_))
 CPU_SHARE = 4096  # elements that are worth a workgroup, which costs a CPU half a microsecond
 GPU_GROUPS = 1 << 14
 KP_SIZES = 2**32 - 2**16  # kp counts bytes in 32 bits

@@ -265,6 +265,8 @@ class Queue:
 
     def start_capture(self) -> None:
         """Note what is dispatched from here on, which runs as usual, for a `Replay`."""
+        if self.captured is not None:
+            raise RuntimeError("a capture is going on already: captures cannot be nested")
         self.flush()
         self.captured = []
 

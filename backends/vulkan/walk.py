@@ -56,8 +56,12 @@ def walk(shape: Shape, *strides: Shape) -> Walk:
     Raises
     ------
     Unsupported
-        If more than six axes are left.
+        If more than six axes are left, or there are too many elements to count.
     """
+    if prod(shape) >= 2**31:
+        raise Unsupported(
+            f"a view of shape {shape} has 2**31 elements or more, which no Vulkan kernel counts"
+        )
     merged: list[tuple[int, ...]] = []  # length and one stride for each operand, the last axis first
     for n, *steps in reversed([*zip(shape, *strides, strict=True)]):
         if n == 1:

@@ -260,7 +260,13 @@ def choose(c: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     word = np.int32 if a.dtype.itemsize == 4 else np.int64
     mask = np.negative(c.view(np.int8)).astype(word)  # all bits or none
     other = b.view(word)
-    return (((a.view(word) ^ other) & mask) ^ other).view(a.dtype)
+    bits = a.view(word) ^ other
+    if bits.shape != np.broadcast_shapes(bits.shape, mask.shape):
+        bits = bits & mask
+    else:
+        bits &= mask
+    bits ^= other
+    return bits.view(a.dtype)
 
 
 where = define(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import groupby, product
 from math import prod
 from typing import Any
 
@@ -18,12 +18,14 @@ import numpy as np
 
 from .. import dtypes
 from ..view import Shape, row_major
-from .index import checked
+from . import banded
+from .parallel import cores, each, scratch
 from .table import Family, backend_of, compute_dtype, define, lifted, operands
 
 Pairs = tuple[tuple[int, int], ...]
-CHUNK_BYTES = 4 << 20  # of unfolded windows held at a time, at most
-SEVERAL_BYTES = 512 << 10  # samples that unfold to less go together up to this, which stays in the cache
+CHUNK_BYTES = 4 << 20  # of unfolded windows held at a time by a core
+SKINNY = 1024  # results of a product below which long sums are cut
+SHARED_OUT = 16 << 20
 
 
 def positions(length: int, kernel: int, stride: int, pad: tuple[int, int], dilation: int) -> int:
@@ -140,7 +142,8 @@ def pieces(
     pitch = row_major((1, *out[1:]) if dense else (1, *wide[1:]))
     row_bytes = cells * pitch[0] * itemsize
     rows = min(out[0], max(1, CHUNK_BYTES // row_bytes))
-    several = max(1, SEVERAL_BYTES // (row_bytes * rows)) if rows == out[0] else 1
+    share = min(CHUNK_BYTES, -(-samples * out[0] * row_bytes // (2 * cores())))  # two pieces for each core
+    several = max(1, share // (row_bytes * rows)) if rows == out[0] else 1
     for first in range(0, samples, several):
         for top in range(0, out[0], rows):
             part = (min(rows, out[0] - top), *out[1:])
@@ -169,7 +172,9 @@ def columns(
     view = np.lib.stride_tricks.as_strided(
         x, (x.shape[1], *kernel, piece.count, *shape), (c, *cells, n, *jumps), writeable=False
     )
-    return view.reshape(groups, x.shape[1] // groups * prod(kernel), piece.count * piece.run)
+    cols = scratch.take("columns", view.shape, x.dtype)
+    np.copyto(cols, view)
+    return cols.reshape(groups, -1, piece.count * piece.run)
 
 
 def is_pointwise(kernel: Shape, stride: Shape, padding: Pairs) -> bool:
@@ -185,17 +190,28 @@ def np_conv(
     flat = w.reshape(groups, o // groups, -1)  # (G, O/G, C/G·K)
     if is_pointwise(kernel, stride, padding):
         return np.matmul(flat, x.reshape(n, groups, c // groups, -1)).reshape(n, o, *out)
-    y = np.empty((n, o, *out), x.dtype)
     x = padded(x, padding)
-    for piece in pieces(n, out, x.shape[2:], c * prod(kernel), x.itemsize, stride):
-        runs = np.matmul(flat, columns(x, piece, kernel, stride, dilation, groups))  # (G, O/G, n·run)
+    if banded.fits(kernel, x.shape[2:], o, groups):
+        y = banded.forward(x, w, out, stride, dilation)
+        if np.isfinite(y).all():  # zeros of the band meet cells that no window sees: zero times infinity
+            return y
+    y = np.empty((n, o, *out), x.dtype)
+
+    def work(piece: Piece) -> None:
+        cols = columns(x, piece, kernel, stride, dilation, groups)
+        runs = scratch.take("runs", (*flat.shape[:2], cols.shape[2]), x.dtype)  # (G, O/G, n·run)
+        np.matmul(flat, cols, out=runs)
         y[piece.samples, :, piece.rows] = piece.spots(runs.reshape(o, piece.count, piece.run))
+
+    cells = c * prod(kernel)
+    each(work, pieces(n, out, x.shape[2:], cells, x.itemsize, stride), cells * y[:, 0].nbytes > SHARED_OUT)
     return y
 
 
 def gradient_runs(g: np.ndarray, piece: Piece, groups: int) -> np.ndarray:
     """A piece of the outer gradient laid out as runs, zero between rows: (G, O/G, n·run)."""
-    runs = np.zeros((g.shape[1], piece.count, piece.run), g.dtype)
+    runs = scratch.take("runs", (g.shape[1], piece.count, piece.run), g.dtype)
+    runs[...] = 0
     piece.spots(runs)[...] = g[piece.samples, :, piece.rows]
     return runs.reshape(groups, g.shape[1] // groups, -1)
 
@@ -208,12 +224,27 @@ def np_conv_input(
     if is_pointwise(kernel, stride, padding):
         return np.matmul(flat, g.reshape(n, groups, w.shape[0] // groups, -1)).reshape(shape)
     wide = tuple(m + a + b for m, (a, b) in zip(shape[2:], padding))
-    dx = np.zeros((c, n, *wide), g.dtype)
-    for piece in pieces(n, out, wide, c * prod(kernel), g.itemsize, stride):
-        cols = np.matmul(flat, gradient_runs(g, piece, groups)).reshape(c, *kernel, piece.count, piece.run)
-        for cell in product(*map(range, kernel)):
-            add_cell(dx, cols[(slice(None), *cell)], piece, cell, stride, dilation)
     crop = (..., *(slice(a, a + m) for m, (a, _) in zip(shape[2:], padding)))
+    if banded.fits(kernel, wide, w.shape[0], groups):
+        dx = banded.to_input(g, w, wide, stride, dilation)
+        if np.isfinite(dx).all():
+            return dx[crop]
+    dx = np.zeros((c, n, *wide), g.dtype)
+
+    def work(some: list[Piece]) -> None:
+        for piece in some:
+            runs = gradient_runs(g, piece, groups)
+            cols = scratch.take("columns", (*flat.shape[:2], runs.shape[2]), g.dtype)  # (G, C/G·K, n·run)
+            np.matmul(flat, runs, out=cols)
+            cols = cols.reshape(c, *kernel, piece.count, piece.run)
+            for cell in product(*map(range, kernel)):
+                add_cell(dx, cols[(slice(None), *cell)], piece, cell, stride, dilation)
+
+    cells = c * prod(kernel)
+    cut = pieces(n, out, wide, cells, g.itemsize, stride)
+    # Rows of one sample overlap in the input, and so they are done one after another.
+    by_sample = [list(some) for _, some in groupby(cut, key=lambda piece: piece.samples.start)]
+    each(work, by_sample, cells * g[:, 0].nbytes > SHARED_OUT)
     return np.ascontiguousarray(dx[crop].swapaxes(0, 1))
 
 
@@ -239,13 +270,25 @@ def np_conv_weight(
     kernel, out, n = shape[2:], g.shape[2:], x.shape[0]
     x = padded(x, padding)
 
-    def total(dense: bool) -> np.ndarray:
-        dw = np.zeros((groups, shape[0] // groups, prod(shape[1:])), g.dtype)
-        for piece in pieces(n, out, x.shape[2:], x.shape[1] * prod(kernel), x.itemsize, stride, dense):
-            cols = columns(x, piece, kernel, stride, dilation, groups)
-            dw += np.matmul(gradient_runs(g, piece, groups), cols.swapaxes(1, 2))
-        return dw.reshape(shape)
+    def work(piece: Piece) -> np.ndarray:
+        cols = columns(x, piece, kernel, stride, dilation, groups)
+        runs = gradient_runs(g, piece, groups)
+        if cols.shape[1] * runs.shape[1] > SKINNY:
+            return np.matmul(cols, runs.swapaxes(1, 2)).swapaxes(1, 2)  # (G, O/G, C/G·K)
+        # Few results of very many terms each: BLAS is several times faster on a batch of shorter sums.
+        cut = (groups, -1, piece.count, piece.run)
+        return np.matmul(runs.reshape(cut).swapaxes(1, 2), cols.reshape(cut).transpose(0, 2, 3, 1)).sum(1)
 
+    def total(dense: bool) -> np.ndarray:
+        cells = x.shape[1] * prod(kernel)
+        cut = pieces(n, out, x.shape[2:], cells, x.itemsize, stride, dense)
+        parts = each(work, cut, cells * g[:, 0].nbytes > SHARED_OUT)
+        return sum(parts, start=np.zeros((), g.dtype)).reshape(shape) if parts else np.zeros(shape, g.dtype)
+
+    if banded.fits(kernel, x.shape[2:], shape[0], groups):
+        dw = banded.to_weight(g, x, shape, stride, dilation)
+        if np.isfinite(dw).all():
+            return dw
     dw = total(dense=False)
     # Between rows a run meets zeros of g, and zero times infinity is not zero: without runs nothing foreign
     # is met.
@@ -339,7 +382,7 @@ def leaders(
     cell = np.broadcast_to(first.astype(kind), best.shape).copy()
     chosen = [np.array(c[spots[0]]) for c in carried]
     for number, spot in enumerate(spots[1:], 1):
-        found = x[spot]
+        found = np.ascontiguousarray(x[spot])
         better = found > best
         if watch_nan:
             better |= np.isnan(found) & ~np.isnan(best)
@@ -350,17 +393,31 @@ def leaders(
     return best, [cell, *chosen]
 
 
+def flat_spots(index: np.ndarray, planes: int, cells: int) -> np.ndarray:
+    """Positions in the flattened input, of positions in each flattened plane.
+
+    Raises
+    ------
+    IndexError
+        If one lies outside its plane.
+    """
+    if index.size and (index.min() < 0 or index.max() >= cells):
+        raise IndexError(
+            f"pool: a position between {index.min()} and {index.max()} in planes of {cells} cells"
+        )
+    return index.reshape(planes, -1) + np.arange(planes, dtype=np.intp)[:, None] * cells
+
+
 def np_pool_take(x: np.ndarray, index: np.ndarray, apart: bool) -> np.ndarray:
     planes, cells = x.shape[0] * x.shape[1], prod(x.shape[2:])
-    spots = checked(index, cells).reshape(planes, -1) + np.arange(planes)[:, None] * cells
-    return x.ravel()[spots].reshape(index.shape)
+    return np.take(x.ravel(), flat_spots(index, planes, cells)).reshape(index.shape)
 
 
 def np_pool_put(g: np.ndarray, index: np.ndarray, shape: Shape, apart: bool) -> np.ndarray:
     if g.size == 0:
         return np.zeros(shape, g.dtype)
     planes, cells = shape[0] * shape[1], prod(shape[2:])
-    spots = (checked(index, cells).reshape(planes, -1) + np.arange(planes)[:, None] * cells).ravel()
+    spots = flat_spots(index, planes, cells).ravel()
     if not apart:
         return np.bincount(spots, g.ravel(), planes * cells).reshape(shape).astype(g.dtype)
     out = np.zeros(planes * cells, g.dtype)  # windows share no cell, so that nothing needs to be added

@@ -1,0 +1,177 @@
+"""Elementwise ops and casts: one dispatch of glsl/elementwise.comp each."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from inspect import signature
+from math import prod
+from struct import Struct
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tinyadept import dtypes
+from tinyadept.ops.elementwise import elementwise
+from tinyadept.ops.table import Op, registry
+from tinyadept.tensor import Buffer, Tensor, wrap
+from tinyadept.view import Shape, View
+
+from ..walk import MAX_RANK, Walk, walk
+
+APART, WIDE, REPEATED = range(3)  # how four neighbours lie in memory; glsl/elementwise.comp has the same
+FOUR = 4
+LARGE = 1 << 14  # elements from which a kernel of its own for a rank is worth building
+# What an integer op cannot compute; the messages are the reference's.
+REFUSALS: dict[str, tuple[type[Exception], str]] = {
+    "floor_divide": (ZeroDivisionError, "floor_divide: an integer was divided by zero"),
+    "remainder": (ZeroDivisionError, "remainder: an integer was divided by zero"),
+    "pow": (ValueError, "pow: an integer to a negative power is no integer; make the base a float"),
+}
+
+
+class Variant(NamedTuple):
+    """How the template is compiled for an op and its dtypes."""
+
+    macros: dict[str, str | int]
+    names: tuple[str, ...]  # of the numbers that follow the inputs
+    refusal: tuple[type[Exception], str] | None
+    dense: bool  # the result has no view among the push constants
+    tail: Struct  # of the push constants behind the views
+
+
+class Plan(NamedTuple):
+    """How operands are walked: the result first, then the inputs."""
+
+    path: Walk
+    constants: tuple[int, int, int]  # rank, width and kinds
+    steps: int  # of all lanes together
+    tail: int  # elements behind the last four
+
+
+def run(
+    gpu: Any, op: Op, inputs: tuple, shape: Shape, dtype: np.dtype, params: dict, into: Tensor | None = None
+) -> Buffer | None:
+    """Run one op of the families `elementwise` and `cast`; see `tinyadept.backends.vulkan.drivers`."""
+    for x in inputs:
+        gpu.check(x.dtype, op.name)
+    if into is None:
+        block, view = gpu.allocator.allocate(prod(shape)), View.dense(shape)
+        dispatch(gpu, op, inputs, block, view, dtype, params)
+        return Buffer(block)
+    if cannot_write(op, inputs, into):
+        fresh = run(gpu, op, inputs, shape, dtype, params)
+        assert fresh is not None
+        op, inputs, params = registry["copy"], (wrap(fresh, View.dense(shape), dtype, gpu),), {}
+    dispatch(gpu, op, inputs, into.buffer.data, into.layout, into.dtype, params)
+    return None
+
+
+def cannot_write(op: Op, inputs: tuple, into: Tensor) -> bool:
+    """Whether the result must go to memory of its own first."""
+    if variant(op, inputs[-1].dtype, into.dtype).dense and not into.layout.is_contiguous:
+        return True
+    return any(moved_over(x, into) for x in inputs)
+
+
+def moved_over(x: Tensor, into: Tensor) -> bool:
+    """Whether writing one element may destroy another element of `x` that has yet to be read."""
+    if x.buffer is not into.buffer or x.layout == into.layout:
+        return False
+    (first, last), (start, stop) = x.layout.span, into.layout.span
+    return first < stop and start < last
+
+
+def dispatch(gpu: Any, op: Op, inputs: tuple, block: Any, view: View, dtype: np.dtype, params: dict) -> None:
+    """Note the dispatch that writes `op` of the inputs, as `dtype`, to a view of a block."""
+    if view.size == 0:
+        return
+    kernel = variant(op, inputs[-1].dtype, dtype)
+    bindings = [block, *[x.buffer.data for x in inputs]]
+    layouts = [view, *[x.layout for x in inputs]]
+    offsets = [b.offset + v.offset for b, v in zip(bindings, layouts)]
+    aligned = tuple([offset % FOUR == 0 for offset in offsets])
+    plan = make_plan(kernel.dense, aligned, *layouts)
+    site = 0
+    if kernel.refusal is not None:
+        error, message = kernel.refusal
+        site = gpu.queue.site(message)
+        bindings.append(gpu.queue.reports)
+    numbers = [float(params[name]) for name in kernel.names]
+    if kernel.dense:
+        rest = kernel.tail.pack(offsets.pop(0), plan.tail, site, *numbers)
+    else:
+        rest = kernel.tail.pack(plan.tail, site, *numbers)
+    shader = gpu.shaders.get("elementwise", kernel.macros, (gpu.local, *plan.constants))
+    grid = gpu.grid(view.size if gpu.device.is_cpu else plan.steps)
+    gpu.queue.dispatch(shader, grid, plan.path.push(*offsets, params=rest), bindings)
+
+
+@lru_cache(maxsize=1024)
+def variant(op: Op, takes: np.dtype, gives: np.dtype) -> Variant:
+    """How the template is compiled for an op, the dtype of its last input, and that of the memory written."""
+    arity = len(op.vjps)
+    names = parameters(op, arity)
+    refusal = None if takes.kind == "f" else REFUSALS.get(op.name)
+    macros: dict[str, str | int] = {
+        "OP": f"op_{op.name}",
+        "ARITY": arity,
+        "IN": takes.name.upper(),
+        "OUT": gives.name.upper(),
+    }
+    if op.mask:
+        macros["MASK"] = 1
+    if names:
+        macros["PARAMETERS"] = len(names)
+    if refusal is not None:
+        macros["STATUS"] = arity + 1
+    dense = arity == 3
+    return Variant(macros, names, refusal, dense, Struct("i" * dense + "iI" + "f" * len(names)))
+
+
+def parameters(op: Op, arity: int) -> tuple[str, ...]:
+    """Names of the numbers that an op takes after its inputs, in order."""
+    if op.family is not elementwise or not isinstance(op.forward, FunctionType):
+        return ()  # a cast's dtype is that of the memory it writes, and NumPy's own functions take none
+    return tuple(signature(op.forward).parameters)[arity:]
+
+
+@lru_cache(maxsize=8192)
+def make_plan(dense: bool, aligned: tuple[bool, ...], view: View, *layouts: View) -> Plan:
+    """Choose between fours and single elements, and how each operand's fours lie.
+
+    Parameters
+    ----------
+    dense : bool
+        Whether the result has no view among the push constants.
+    aligned : tuple of bool
+        For the result and each input: whether its first element lies on 16 bytes.
+    view, *layouts : View
+        Of the result and of the inputs, which are repeated to its shape.
+    """
+    strides = [
+        view.strides,
+        *[x.strides if x.shape == view.shape else x.expand(view.shape).strides for x in layouts],
+    ]
+    path = walk(view.shape, *strides)
+    kinds = [kind(steps, fits) for steps, fits in zip(path.strides, aligned)]
+    flat = path.rank == 1 and path.count >= FOUR and (APART not in kinds or path.count >= LARGE)
+    rows = path.rank > 1 and path.count >= LARGE and path.shape[-1] % FOUR == 0 and WIDE in kinds
+    if flat or rows:
+        fours = Walk(
+            (*path.shape[:-1], path.shape[-1] // FOUR),
+            tuple((*steps[:-1], steps[-1] * FOUR) for steps in path.strides[dense:]),
+        )
+        packed = sum(k << 2 * at for at, k in enumerate(kinds))
+        return Plan(fours, (path.rank, FOUR, packed), fours.count, path.count % FOUR if flat else 0)
+    rank = path.rank if path.count >= LARGE else MAX_RANK
+    return Plan(Walk(path.shape, path.strides[dense:]), (rank, 1, 0), path.count, 0)
+
+
+def kind(strides: Shape, aligned: bool) -> int:
+    """How four neighbours along the last axis lie."""
+    if strides[-1] == 0:
+        return REPEATED
+    if strides[-1] == 1 and aligned and all(step % FOUR == 0 for step in strides[:-1]):
+        return WIDE
+    return APART
