@@ -1,22 +1,23 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 // One elementwise op.
 //   -DOP=op_mul -DARITY=2       the function and its number of inputs
 //   -DIN=FLOAT32 -DOUT=BOOL     dtypes of the inputs, and of the memory that is written
 //   -DMASK=1                    the first input is bool
 //   -DPARAMETERS=1              numbers that follow the inputs
 //   -DSTATUS=3                  the op may refuse its input
-// WIDTH 1: an element a lane and step, any layout. WIDTH 4: four neighbours of the last axis, whose length and strides
-// the host has divided and multiplied by four; KINDS says for each operand how the four lie in memory.
+// WIDTH 1: an element a lane and step, any layout. WIDTH 4: four neighbours of the last axis, whose length
+// the host has divided, and whose strides it has multiplied, by four; KINDS says how each operand's four lie
+// in memory.
 
 #define BOOL 0
 #define UINT8 1
 #define INT32 2
 #define FLOAT32 3
 
-#define OPERANDS (ARITY + 1)
 #if ARITY < 3
-#define VIEWS OPERANDS
+#define VIEWS (ARITY + 1)
 #define FIRST 1  // view of the first input
 #define RESULT
 #else
@@ -45,24 +46,19 @@ void refuse() {}
 #define T float
 #define ONES 0.0  // floats have no bitwise ops
 T loaded(uint word) { return uintBitsToFloat(word); }
-T narrowed(T x) { return x; }
 #elif IN == INT32
 #define T int
 #define ONES -1
 T loaded(uint word) { return int(word); }
-T narrowed(T x) { return x; }
 #elif IN == UINT8
 #define T uint
 #define ONES 255u
 T loaded(uint word) { return word; }
-T narrowed(T x) { return x & 255u; }
 #else
 #define T uint
 #define ONES 1u
 T loaded(uint word) { return word; }
-T narrowed(T x) { return min(x, 1u); }
 #endif
-bool narrowed(bool x) { return x; }
 #include "elementwise.glsl"
 
 // Conversions are NumPy's; a float that no int32 holds becomes the smallest one, as on x86.
@@ -102,33 +98,34 @@ bool truth(bool x) { return x; }
 // The word of the result, from the words of the inputs.
 uint result(uint a, uint b, uint c) {
 #if ARITY == 1
-    return STORED(narrowed(OP(LOADED_FIRST(a) MORE)));
+    return STORED(OP(LOADED_FIRST(a) MORE));
 #elif ARITY == 2
-    return STORED(narrowed(OP(LOADED_FIRST(a), loaded(b) MORE)));
+    return STORED(OP(LOADED_FIRST(a), loaded(b) MORE));
 #else
-    return STORED(narrowed(OP(LOADED_FIRST(a), loaded(b), loaded(c) MORE)));
+    return STORED(OP(LOADED_FIRST(a), loaded(b), loaded(c) MORE));
 #endif
 }
 
 layout(constant_id = 2) const uint WIDTH = 1;
 layout(constant_id = 3) const uint KINDS = 0;  // two bits for each operand, the result first
+layout(constant_id = 4) const uint AHEAD = 1;  // fours that a lane reads before it writes any
 const uint APART = 0, WIDE = 1, REPEATED = 2;  // of four elements: each by itself, one vec4, the same element
 const int LAST = MAX_RANK - 1;
 
 uint kind(uint operand) { return (KINDS >> (2 * operand)) & 3u; }
 
-// x: the operand's words one by one, x4: in fours on 16 bytes. Defines its element i, its four elements i, and what is
-// left behind `count` fours.
-#define INPUT(NAME, x, x4, operand)                                                                     \
-    const int NAME##_VIEW = FIRST + operand - 1;                                                         \
-    int NAME##_step() { return push.views[NAME##_VIEW].strides[LAST] >> 2; }                             \
-    uint NAME##_one(uint i) { return x[cell(NAME##_VIEW, i)]; }                                          \
-    uint NAME##_tail(uint i) { return x[push.views[NAME##_VIEW].offset + int(i) * NAME##_step()]; }     \
-    uvec4 NAME##_four(uint i) {                                                                          \
-        int at = cell(NAME##_VIEW, i), step = NAME##_step();                                             \
-        if (kind(operand) == WIDE) return x4[at >> 2];                                                   \
-        if (kind(operand) == REPEATED) return uvec4(x[at]);                                              \
-        return uvec4(x[at], x[at + step], x[at + 2 * step], x[at + 3 * step]);                           \
+// x: the operand's words one by one, x4: in fours on 16 bytes. Defines its element i, its element i behind
+// the last of the fours, and its four elements i.
+#define INPUT(NAME, x, x4, operand)                                                                         \
+    const int NAME##_VIEW = FIRST + operand - 1;                                                            \
+    int NAME##_step() { return push.views[NAME##_VIEW].strides[LAST] >> 2; }                                \
+    uint NAME##_one(uint i) { return x[cell(NAME##_VIEW, i)]; }                                             \
+    uint NAME##_tail(uint i) { return x[push.views[NAME##_VIEW].offset + int(i) * NAME##_step()]; }         \
+    uvec4 NAME##_four(uint i) {                                                                             \
+        int at = cell(NAME##_VIEW, i), step = NAME##_step();                                                \
+        if (kind(operand) == WIDE) return x4[at >> 2];                                                      \
+        if (kind(operand) == REPEATED) return uvec4(x[at]);                                                 \
+        return uvec4(x[at], x[at + step], x[at + 2 * step], x[at + 3 * step]);                              \
     }
 
 layout(binding = 0) writeonly buffer Y { uint y[]; };
@@ -165,21 +162,38 @@ int target_step() { return 1; }
 int target_start() { return push.to; }
 #endif
 
+void store_four(uint i, uvec4 a, uvec4 b, uvec4 c) {
+    uvec4 words;
+    for (int k = 0; k < 4; ++k) words[k] = result(a[k], b[k], c[k]);
+    int at = target(i), step = target_step();
+    if (kind(0) == WIDE)
+        y4[at >> 2] = words;
+    else
+        for (int k = 0; k < 4; ++k) y[at + k * step] = words[k];
+}
+
+void fours() {
+    uint step = gl_WorkGroupSize.x, first = gl_WorkGroupID.x * run_length(push.count);
+    uint end = min(push.count, first + run_length(push.count));
+    for (uint i = first + gl_LocalInvocationID.x; i < end; i += AHEAD * step) {
+        uvec4 p[AHEAD], q[AHEAD], r[AHEAD];
+        [[unroll]] for (uint n = 0u; n < AHEAD; ++n) {
+            uint at = min(i + n * step, end - 1u);  // reading the last ones again does no harm
+            p[n] = A_four(at);
+            q[n] = B_four(at);
+            r[n] = C_four(at);
+        }
+        [[unroll]] for (uint n = 0u; n < AHEAD; ++n)
+            if (i + n * step < end) store_four(i + n * step, p[n], q[n], r[n]);
+    }
+}
+
 void main() {
     if (WIDTH == 1u) {
         EACH(i, push.count) y[target(i)] = result(A_one(i), B_one(i), C_one(i));
         return;
     }
-    EACH(i, push.count) {
-        uvec4 p = A_four(i), q = B_four(i), r = C_four(i);
-        uvec4 word;
-        for (int k = 0; k < 4; ++k) word[k] = result(p[k], q[k], r[k]);
-        int at = target(i);
-        if (kind(0) == WIDE)
-            y4[at >> 2] = word;
-        else
-            for (int k = 0; k < 4; ++k) y[at + k * target_step()] = word[k];
-    }
+    fours();
     uint i = gl_GlobalInvocationID.x;
     if (i < push.tail) {
         i += 4u * push.count;

@@ -1,12 +1,12 @@
-// What each row of the families elementwise and cast is on the device: `op_<name>`, the name spelled as in the table.
+// What each row of the families elementwise and cast is on the device: `op_<name>`, spelled as in the table.
 //
-// A variant is compiled for one dtype. It defines T (float, int for int32, uint for uint8 and bool), FLOATING or not,
-// ONES (the word of T whose bits are all set), and refuse(), which tells the host of input that has no result.
-// Results of uint8 are reduced modulo 256 by the template, and any word but 0 becomes true. Parameters come after the
-// inputs. Functions may assume nothing of NaN but what a test of bits says.
+// A variant is compiled for one dtype. It defines T (float, int for int32, uint for uint8 and bool), FLOATING
+// or not, ONES (the word of T whose bits are all set), and refuse(), which tells the host of input that has
+// no result. Results of uint8 are reduced modulo 256 by the template, and any word but 0 becomes true.
+// Parameters come after the inputs. Functions may assume nothing of NaN but what a test of bits says.
 #include "math.glsl"
 
-// --- any dtype -------------------------------------------------------------------------------------------------------
+// --- any dtype ---------------------------------------------------------------------------------------------
 
 bool is_nan(int a) { return false; }
 bool is_nan(uint a) { return false; }
@@ -39,26 +39,25 @@ T op_clamp(T a, T low, T high) { return op_minimum(op_maximum(a, low), high); }
 T op_relu(T a) { return op_maximum(a, T(0)); }
 
 #if FLOATING
-// --- floats ----------------------------------------------------------------------------------------------------------
+// --- floats ------------------------------------------------------------------------------------------------
 
 float op_div(float a, float b) { return quotient(a, b); }
 float op_pow(float a, float b) { return math_pow(a, b); }
 float op_reciprocal(float a) { return quotient(1.0, a); }
 float op_abs(float a) { return abs(a); }
 
-// With the sign of b, as Python's %.
-float op_remainder(float a, float b) {
-    float rest = math_fmod(a, b);
-    if (rest == 0.0) return with_sign(rest, b);
-    return (rest < 0.0) == (b < 0.0) ? rest : rest + b;
-}
+float op_remainder(float a, float b) { return math_remainder(a, b); }
 
 float op_floor_divide(float a, float b) {
     if (b == 0.0) return a / b;
-    float rest = math_fmod(a, b);
-    precise float whole = quotient(a - rest, b);
-    precise float floored = round(whole) - float(rest != 0.0 && (rest < 0.0) != (b < 0.0));
-    return is_nan(rest) ? rest : floored == 0.0 ? with_sign(0.0, is_negative(a) == is_negative(b) ? 1.0 : -1.0) : floored;
+    if (is_infinite(quotient(a, b))) return is_infinite(a) ? NAN : quotient(a, b);
+    bool alike = is_negative(a) == is_negative(b);
+    if (abs(a) < abs(b)) return alike ? 0.0 : a == 0.0 ? -0.0 : -1.0;
+    // By 2^24 or 2^-24, so that the remainder is not subnormal, and does not carry a past the largest float.
+    float scale = abs(b) < 1e-30 ? 16777216.0 : abs(a) > 1e30 ? 5.96046448e-8 : 1.0;
+    precise float up = a * scale, down = b * scale;
+    precise float whole = quotient(up - math_remainder(up, down), down);
+    return round(whole);
 }
 
 float op_floor(float a) { return floor(a); }
@@ -108,7 +107,7 @@ float op_gelu(float a) {
 float op_gelu_tanh(float a) {
     float t = min(abs(a), 60.0);
     vec2 cubic = pair_product(vec2(0.0713548139, 2.39883247e-9), two_product(t, t));  // 2c · 0.044715
-    vec2 factor = two_sum(1.59576917, cubic.x);                                         // 2c
+    vec2 factor = two_sum(1.59576917, cubic.x);  // 2c
     precise float low = factor.y + (cubic.y - 4.53406805e-8);
     vec2 exponent = pair_product(vec2(t, 0.0), vec2(factor.x, low));
     vec2 e = exp_factors(-exponent.x, -exponent.y);
@@ -132,7 +131,7 @@ float op_mish(float a) {
 }
 
 #else
-// --- integers and bool -----------------------------------------------------------------------------------------------
+// --- integers and bool -------------------------------------------------------------------------------------
 
 T op_abs(T a) { return a < T(0) ? -a : a; }
 T op_floor(T a) { return a; }

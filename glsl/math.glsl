@@ -1,9 +1,9 @@
 // Functions of one float that keep their digits where GLSL's own promise little, on devices without float64.
 //
 // Every result is within a few ulps of the truth; NaN gives NaN, and infinities and zeros give what C gives.
-// Subnormal numbers count as zero. The polynomials are Chebyshev interpolants, computed with 50 digits by mpmath's
-// chebyfit on the interval that each comment names, and rounded to float32, lowest power first. `precise` stands where
-// a compiler that contracts or regroups a sum would lose what the sum is for.
+// Subnormal numbers count as zero. The polynomials are Chebyshev interpolants, computed with 50 digits by
+// mpmath's chebyfit on the interval that each comment names, and rounded to float32. `precise` stands where a
+// compiler that contracts or regroups a sum would lose what the sum is for.
 
 #define NAN uintBitsToFloat(0x7FC00000u)
 #define INFINITY uintBitsToFloat(0x7F800000u)
@@ -13,7 +13,7 @@ const float LOG2_E = 1.44269502;
 const float LN2_HIGH = 0.693145752;     // 16 bits, so that its product with an exponent is exact
 const float LN2_LOW = 1.42860677e-6;
 
-// --- bits: a compiler may assume that no float is NaN, but not that no word is ---------------------------------------
+// --- bits: a compiler may assume that no float is NaN, but not that no word is -----------------------------
 
 bool is_nan(float x) { return (floatBitsToUint(x) & 0x7FFFFFFFu) > 0x7F800000u; }
 bool is_infinite(float x) { return (floatBitsToUint(x) & 0x7FFFFFFFu) == 0x7F800000u; }
@@ -28,7 +28,7 @@ float power_of_two(int n) { return uintBitsToFloat(uint(n + 127) << 23); }  // -
 // Two powers of two whose product is 2ⁿ, for n from -252 to 254.
 vec2 power_factors(int n) { return vec2(power_of_two(n >> 1), power_of_two(n - (n >> 1))); }
 
-// --- pairs: a sum or product, and what its rounding lost (Dekker, Numer. Math. 18, 1971; Knuth) ----------------------
+// --- pairs: a sum or product, and what its rounding lost (Dekker, Numer. Math. 18, 1971; Knuth) ------------
 
 vec2 two_sum(float a, float b) {
     precise float sum = a + b;
@@ -39,7 +39,8 @@ vec2 two_sum(float a, float b) {
 
 // Halves of 12 bits have exact products. GLSL's fma need not round only once.
 vec2 two_product(float a, float b) {
-    float a1 = uintBitsToFloat(floatBitsToUint(a) & 0xFFFFF000u), b1 = uintBitsToFloat(floatBitsToUint(b) & 0xFFFFF000u);
+    float a1 = uintBitsToFloat(floatBitsToUint(a) & 0xFFFFF000u);
+    float b1 = uintBitsToFloat(floatBitsToUint(b) & 0xFFFFF000u);
     precise float a2 = a - a1, b2 = b - b1;
     precise float product = a * b;
     precise float lost = ((a1 * b1 - product) + a1 * b2 + a2 * b1) + a2 * b2;
@@ -52,7 +53,7 @@ vec2 pair_product(vec2 a, vec2 b) {
     return vec2(product.x, lost);
 }
 
-// --- division and roots ----------------------------------------------------------------------------------------------
+// --- division and roots ------------------------------------------------------------------------------------
 
 // GLSL's division may fail where the reciprocal of the divisor would be subnormal.
 float quotient(float a, float b) {
@@ -64,12 +65,13 @@ float quotient(float a, float b) {
 float math_sqrt(float x) {
     if (x < SMALLEST) return x < 0.0 ? NAN : x;
     if (is_nan(x) || is_infinite(x)) return x;
-    float scale = x < 1e-10 ? 16777216.0 : x > 1e10 ? 5.96046448e-8 : 1.0;  // 2^24, 2^-24: keeps the residual normal
+    // By 2^24 or 2^-24, so that the residual is not subnormal.
+    float scale = x < 1e-10 ? 16777216.0 : x > 1e10 ? 5.96046448e-8 : 1.0;
     precise float y = x * scale * scale;
     float root = sqrt(y);
     vec2 square = two_product(root, root);
     precise float residual = (y - square.x) - square.y;
-    precise float refined = root + 0.5 * residual / root;  // a step of Newton's: GLSL's root is good to 4.5 ulps
+    precise float refined = root + 0.5 * residual / root;  // Newton: GLSL promises 4.5 ulps
     return refined * (x < 1e-10 ? 5.96046448e-8 : x > 1e10 ? 16777216.0 : 1.0);
 }
 
@@ -79,15 +81,16 @@ float math_rsqrt(float x) {
     return x < 0.0 ? NAN : is_infinite(x) ? 0.0 : inversesqrt(x);
 }
 
-// --- exponentials ----------------------------------------------------------------------------------------------------
+// --- exponentials ------------------------------------------------------------------------------------------
 
 // (eʳ - 1 - r) / r² for |r| <= ln 2 / 2.
 float exp_series(float r) {
     return (((0.00139262504 * r + 0.00836323295) * r + 0.0416665524) * r + 0.166665763) * r + 0.5;
 }
 
-// Two factors of e to the power x + low, where low is what the rounding of x lost. Neither is subnormal, so a formula
-// that multiplies by one early and by the other last keeps its digits where the power itself would have none.
+// Two factors of e to the power x + low, where low is what the rounding of x lost. Neither is subnormal, so a
+// formula that multiplies by one early and by the other last keeps its digits where the power itself has
+// none.
 vec2 exp_factors(float x, float low) {
     float t = clamp(x, -110.0, 100.0);  // beyond, the powers of two give 0 and infinity
     float n = roundEven(t * LOG2_E);
@@ -122,12 +125,13 @@ float math_sigmoid(float x) {
 float math_tanh(float x) {
     float t = abs(x), z = t * t;
     // (tanh(t) - t) / t³ in t² for t <= 0.625
-    float small = (((-0.00609671418 * z + 0.0209971797) * z - 0.0538509078) * z + 0.133327693) * z - 0.333333284;
+    float small = ((-0.00609671418 * z + 0.0209971797) * z - 0.0538509078) * z + 0.133327693;
+    small = small * z - 0.333333284;
     float y = t < 0.625 ? t + t * z * small : 1.0 - 2.0 / (math_exp(2.0 * min(t, 20.0)) + 1.0);
     return is_nan(x) ? x : with_sign(y, x);
 }
 
-// --- logarithms ------------------------------------------------------------------------------------------------------
+// --- logarithms --------------------------------------------------------------------------------------------
 
 // k for which x = 2ᵏ m, with m from √½ to √2.
 int binary_exponent(float x) { return int(floatBitsToUint(x) - 0x3F3504F3u) >> 23; }
@@ -182,7 +186,7 @@ vec2 log_pair(float x) {
     return two_sum(sum.x, rest);
 }
 
-// --- powers ----------------------------------------------------------------------------------------------------------
+// --- powers ------------------------------------------------------------------------------------------------
 
 // x to the power y, for x >= 0 and y not zero.
 float positive_power(float x, float y) {
@@ -204,15 +208,15 @@ float math_pow(float x, float y) {
     return odd ? -magnitude : magnitude;
 }
 
-// --- trigonometry ----------------------------------------------------------------------------------------------------
+// --- trigonometry ------------------------------------------------------------------------------------------
 
 // The first 224 bits of 2/π, behind a word of zeros.
 const uint TWO_OVER_PI[8] = uint[8](
     0u, 0xA2F9836Eu, 0x4E441529u, 0xFC2757D1u, 0xF534DDC0u, 0xDB629599u, 0x3C439041u, 0xFE5163ABu
 );
 
-// Payne and Hanek (SIGNUM Newsletter 18, 1983): of 2/π only those bits matter that, times x, are worth less than four
-// quarter turns and enough to leave 24 good bits. Integers hold them exactly. For |x| >= 2⁸.
+// Payne and Hanek (SIGNUM Newsletter 18, 1983): of 2/π only those bits matter that, times x, are worth less
+// than four quarter turns and enough to leave 24 good bits. Integers hold them exactly. For |x| >= 2⁸.
 float reduced_huge(float x, out uint quarters) {
     uint bits = floatBitsToUint(x), mantissa = (bits & 0x7FFFFFu) | 0x800000u;
     uint skip = ((bits >> 23) & 0xFFu) - 120u;  // bits of the table in front of the window
@@ -224,7 +228,8 @@ float reduced_huge(float x, out uint quarters) {
     umulExtended(mantissa, window[2], middle, low);
     umulExtended(mantissa, window[1], middle_high, high);
     middle = uaddCarry(middle, high, carry);
-    high = mantissa * window[0] + middle_high + carry;  // high.middle.low · 2^-94 is what is left of x in quarter turns
+    high = mantissa * window[0] + middle_high + carry;
+    // What is left of x, in quarter turns, is high.middle.low · 2^-94.
     quarters = (high + 0x20000000u) >> 30;
     high -= quarters << 30;
     bool negative = high >= 0x80000000u;
@@ -232,7 +237,8 @@ float reduced_huge(float x, out uint quarters) {
         high = ~high + uint(middle == 0u);
         middle = ~middle + 1u;
     }
-    float rest = 1.57079637 * (float(high) * 9.31322575e-10 + float(middle) * 2.16840434e-19);  // 2^-30, 2^-62
+    float turn = float(high) * 9.31322575e-10 + float(middle) * 2.16840434e-19;  // 2^-30, 2^-62
+    float rest = 1.57079637 * turn;
     return negative ? -rest : rest;
 }
 
@@ -300,16 +306,17 @@ float math_atan(float x) {
     }
     float z = t * t;
     // (atan(t)/t - 1) / t² in t² for |t| <= tan(π/8)
-    float series = (((-0.0645184144 * z + 0.107437052) * z - 0.142639533) * z + 0.199995399) * z - 0.333333313;
+    float series = ((-0.0645184144 * z + 0.107437052) * z - 0.142639533) * z + 0.199995399;
+    series = series * z - 0.333333313;
     precise float y = base + (t + (t * z * series + base_low));
     return is_nan(x) ? x : with_sign(y, x);
 }
 
-// --- the normal distribution -----------------------------------------------------------------------------------------
+// --- the normal distribution -------------------------------------------------------------------------------
 
-// The share of a normal distribution above a >= 0: exp(-a²/2) · C(t) / (a + 3), with t = (a - 3) / (a + 3). That quotient
-// removes the singularity at infinity, as Shepherd and Laframboise do (Math. Comp. 36, 1981). C on 0 <= a <= 15, where
-// the tail underflows; two factors, as of exp.
+// The share of a normal distribution above a >= 0: exp(-a²/2) · C(t) / (a + 3), with t = (a - 3) / (a + 3),
+// which removes the singularity at infinity, as Shepherd and Laframboise do (Math. Comp. 36, 1981). C on 0 <=
+// a <= 15, where the tail underflows; two factors, as of exp.
 vec2 normal_tail(float a) {
     a = min(a, 15.0);
     float q = 1.0 / (a + 3.0), t = (a - 3.0) * q;
@@ -331,13 +338,15 @@ float math_erf(float x) {
     return is_nan(x) ? x : with_sign(y, x);
 }
 
-// --- remainders ------------------------------------------------------------------------------------------------------
+// --- remainders --------------------------------------------------------------------------------------------
 
-// C's fmod, which is exact: long division of the significands, eight bits at a time.
-float math_fmod(float a, float b) {
+// a modulo b, with the sign of b as in Python; exact, but for the rounding of a + b where b is the larger. Long
+// division of the significands, eight bits at a time.
+float math_remainder(float a, float b) {
     float x = abs(a), y = abs(b);
+    bool alike = is_negative(a) == is_negative(b);
     if (is_nan(a) || is_nan(b) || is_infinite(a) || y < SMALLEST) return NAN;
-    if (x < y) return a;
+    if (x < y) return x < SMALLEST ? with_sign(0.0, b) : alike ? a : a + b;
     uint top = floatBitsToUint(x), bottom = floatBitsToUint(y), divisor = (bottom & 0x7FFFFFu) | 0x800000u;
     uint rest = ((top & 0x7FFFFFu) | 0x800000u) % divisor;
     for (uint places = (top >> 23) - (bottom >> 23); places > 0u;) {
@@ -345,6 +354,7 @@ float math_fmod(float a, float b) {
         rest = (rest << step) % divisor;
         places -= step;
     }
-    precise float y_unit = float(rest) * 1.1920929e-7;  // 2^-23
-    return with_sign(y_unit * uintBitsToFloat(bottom & 0x7F800000u), a);
+    if (rest != 0u && !alike) rest = divisor - rest;
+    precise float share = float(rest) * 1.1920929e-7;  // 2^-23
+    return with_sign(share * uintBitsToFloat(bottom & 0x7F800000u), b);
 }

@@ -3,7 +3,7 @@
 #extension GL_EXT_control_flow_attributes : require
 // c = a @ b for batches of matrices: c (batch, n, m), a (batch, n, k), b (batch, k, m), c dense, a and b strided.
 //
-//   -DTYPE=float -DTYPE4=vec4, or int and ivec4
+//   -DTYPE=float -DTYPE4=vec4, or int and ivec4; -DMASK=255 for bytes, else 0
 //   -DTILED=1           body for GPUs: tiles in shared memory, 8x8 results a lane, the next tile loaded early
 //     -DWARPS_N -DWARPS_M  tiles of 64 · WARPS_N rows and 32 · WARPS_M columns, a lane group of 32 each 64x32
 //     -DPAD             words between rows of shared memory, against bank conflicts
@@ -17,7 +17,7 @@ layout(push_constant) uniform Push {
     int b_offset, b_row, b_col;  // b_row is the stride of k
     int c_offset;
     int batches;
-    int splits;                  // k is cut into so many parts, each with results of its own
+    int splits, pitch;           // k is cut into so many parts, each with results of its own, so many words apart
     int shape[3];                // of the batch
     int a_batch[3];
     int b_batch[3];
@@ -29,6 +29,16 @@ layout(binding = 2) readonly buffer B { TYPE b[]; };
 layout(binding = 0) writeonly buffer C4 { TYPE4 c4[]; };
 layout(binding = 1) readonly buffer A4 { TYPE4 a4[]; };
 layout(binding = 2) readonly buffer B4 { TYPE4 b4[]; };
+
+#if MASK
+#define DONE(v) ((v) & MASK)
+#else
+#define DONE(v) (v)
+#endif
+
+// A product and a sum that the driver is not free to keep apart: fused they are one instruction, and rounded once.
+vec4 mad(float x, vec4 y, vec4 z) { return fma(vec4(x), y, z); }
+ivec4 mad(int x, ivec4 y, ivec4 z) { return x * y + z; }
 
 ivec2 batch_offsets(int batch) {
     int first = batch / (push.shape[1] * push.shape[2]);
@@ -49,10 +59,11 @@ layout(local_size_x = 32 * WARPS_N * WARPS_M) in;
 shared TYPE4 tile_a[2 * BK * PITCH_A / 4];  // [stage][depth][row]
 shared TYPE4 tile_b[2 * BK * PITCH_B / 4];  // [stage][depth][column]
 
-TYPE4 fetched_a[LOADS_A], fetched_b[LOADS_B];
-
-// Where the x-th group of four cells of a tile lies: (first, second) axis, four cells along the second.
+// Where the x-th group of four cells of a tile lies. Stored as it was loaded: (depth, cell), along rows of the tile.
 ivec2 cell_along(int x, int length) { return ivec2(x / (length / 4), x % (length / 4) * 4); }
+
+// Stored across: (cell, depth). Two lanes load one sector of 32 bytes, and 32 lanes store to 32 banks (if PAD is 4).
+ivec2 cell_across(int x, int length) { return ivec2(x / 2 % length, (x / (2 * length) * 2 + x % 2) * 4); }
 
 TYPE4 load_a(int base, int row, int col, int last) {  // four cells along k
     TYPE4 v = TYPE4(0);
@@ -94,20 +105,56 @@ TYPE4 load_b_down(int base, int row, int col, int last) {  // four cells along k
     return v;
 }
 
-void fetch(ivec2 base, ivec2 corner, int depth, int last) {
+// A tile that lies inside needs no comparisons.
+void fetch_inside(out TYPE4 fetched_a[LOADS_A], out TYPE4 fetched_b[LOADS_B], ivec2 base, ivec2 corner, int depth) {
+    int lane = int(gl_LocalInvocationIndex);
+    [[unroll]] for (int i = 0; i < LOADS_A; ++i) {
+#if A_MODE == 1
+        ivec2 at = ivec2(depth, corner.x) + cell_along(lane + i * LANES, BN);
+        fetched_a[i] = a4[(base.x + at.y + at.x * push.a_col) / 4];
+#elif A_MODE == 0
+        ivec2 at = ivec2(corner.x, depth) + cell_across(lane + i * LANES, BN);
+        fetched_a[i] = a4[(base.x + at.x * push.a_row + at.y) / 4];
+#else
+        ivec2 at = ivec2(corner.x, depth) + cell_across(lane + i * LANES, BN);
+        int cell = base.x + at.x * push.a_row + at.y * push.a_col;
+        [[unroll]] for (int j = 0; j < 4; ++j) fetched_a[i][j] = a[cell + j * push.a_col];
+#endif
+    }
+    [[unroll]] for (int i = 0; i < LOADS_B; ++i) {
+#if B_MODE == 1
+        ivec2 at = ivec2(corner.y, depth) + cell_across(lane + i * LANES, BM);
+        fetched_b[i] = b4[(base.y + at.y + at.x * push.b_col) / 4];
+#elif B_MODE == 0
+        ivec2 at = ivec2(depth, corner.y) + cell_along(lane + i * LANES, BM);
+        fetched_b[i] = b4[(base.y + at.x * push.b_row + at.y) / 4];
+#else
+        ivec2 at = ivec2(depth, corner.y) + cell_along(lane + i * LANES, BM);
+        int cell = base.y + at.x * push.b_row + at.y * push.b_col;
+        [[unroll]] for (int j = 0; j < 4; ++j) fetched_b[i][j] = b[cell + j * push.b_col];
+#endif
+    }
+}
+
+void fetch(
+    out TYPE4 fetched_a[LOADS_A], out TYPE4 fetched_b[LOADS_B], ivec2 base, ivec2 corner, int depth, int last) {
+    if (corner.x + BN <= push.n && corner.y + BM <= push.m && depth + BK <= last) {
+        fetch_inside(fetched_a, fetched_b, base, corner, depth);
+        return;
+    }
     int lane = int(gl_LocalInvocationIndex);
     [[unroll]] for (int i = 0; i < LOADS_A; ++i) {
 #if A_MODE == 1
         ivec2 at = cell_along(lane + i * LANES, BN);  // (depth, row)
         fetched_a[i] = load_a_down(base.x, corner.x + at.y, depth + at.x, last);
 #else
-        ivec2 at = cell_along(lane + i * LANES, BK);  // (row, depth)
+        ivec2 at = cell_across(lane + i * LANES, BN);  // (row, depth)
         fetched_a[i] = load_a(base.x, corner.x + at.x, depth + at.y, last);
 #endif
     }
     [[unroll]] for (int i = 0; i < LOADS_B; ++i) {
 #if B_MODE == 1
-        ivec2 at = cell_along(lane + i * LANES, BK);  // (column, depth)
+        ivec2 at = cell_across(lane + i * LANES, BM);  // (column, depth)
         fetched_b[i] = load_b_down(base.y, depth + at.y, corner.y + at.x, last);
 #else
         ivec2 at = cell_along(lane + i * LANES, BM);  // (depth, column)
@@ -121,20 +168,20 @@ void fetch(ivec2 base, ivec2 corner, int depth, int last) {
 #define STORE_DOWN(tile, at, pitch, v) \
     [[unroll]] for (int j = 0; j < 4; ++j) tile[((at) + j * (pitch)) / 4][(at) % 4] = v[j]
 
-void store(int stage) {
+void store(TYPE4 fetched_a[LOADS_A], TYPE4 fetched_b[LOADS_B], int stage) {
     int lane = int(gl_LocalInvocationIndex);
     [[unroll]] for (int i = 0; i < LOADS_A; ++i) {
 #if A_MODE == 1
         ivec2 at = cell_along(lane + i * LANES, BN);
         STORE_ALONG(tile_a, (stage * BK + at.x) * PITCH_A + at.y, fetched_a[i]);
 #else
-        ivec2 at = cell_along(lane + i * LANES, BK);
+        ivec2 at = cell_across(lane + i * LANES, BN);
         STORE_DOWN(tile_a, (stage * BK + at.y) * PITCH_A + at.x, PITCH_A, fetched_a[i]);
 #endif
     }
     [[unroll]] for (int i = 0; i < LOADS_B; ++i) {
 #if B_MODE == 1
-        ivec2 at = cell_along(lane + i * LANES, BK);
+        ivec2 at = cell_across(lane + i * LANES, BM);
         STORE_DOWN(tile_b, (stage * BK + at.y) * PITCH_B + at.x, PITCH_B, fetched_b[i]);
 #else
         ivec2 at = cell_along(lane + i * LANES, BM);
@@ -143,35 +190,27 @@ void store(int stage) {
     }
 }
 
-TYPE4 sums[8][2];  // rows i and, from 4 on, i + 28; columns 0-3 and 16-19
+// The results of a lane: rows 0-3 and 32-35 below its first, columns 0-3 and 16-19 beside it. Each has a name of its
+// own, because a driver may keep an array in memory instead of registers.
+#define FOR_EACH_ROW(DO) DO(0, 0, upper.x) DO(1, 1, upper.y) DO(2, 2, upper.z) DO(3, 3, upper.w) \
+    DO(4, 32, lower.x) DO(5, 33, lower.y) DO(6, 34, lower.z) DO(7, 35, lower.w)
+#define DECLARE(i, row, left) TYPE4 sum##i##0 = TYPE4(0), sum##i##1 = TYPE4(0);
+#define MULTIPLY(i, row, left) \
+    sum##i##0 = mad(left, right0, sum##i##0); \
+    sum##i##1 = mad(left, right1, sum##i##1);
+#define WRITE(i, row, left) write_row(base, at.x + row, at.y, sum##i##0, sum##i##1);
 
-void multiply(int stage, ivec2 mine) {
-    [[unroll]] for (int d = 0; d < BK; ++d) {
-        int at_a = ((stage * BK + d) * PITCH_A + mine.x) / 4, at_b = ((stage * BK + d) * PITCH_B + mine.y) / 4;
-        TYPE4 upper = tile_a[at_a], lower = tile_a[at_a + 8];
-        TYPE4 right0 = tile_b[at_b], right1 = tile_b[at_b + 4];
-        [[unroll]] for (int i = 0; i < 4; ++i) {
-            sums[i][0] += upper[i] * right0;
-            sums[i][1] += upper[i] * right1;
-            sums[i + 4][0] += lower[i] * right0;
-            sums[i + 4][1] += lower[i] * right1;
-        }
-    }
+void write_four(int cell, int col, TYPE4 v) {
+    if (col + 3 < push.m && (cell & 3) == 0) c4[cell / 4] = DONE(v);
+    else
+        [[unroll]] for (int j = 0; j < 4; ++j)
+            if (col + j < push.m) c[cell + j] = DONE(v[j]);
 }
 
-void write_tile(int base, ivec2 at) {
-    [[unroll]] for (int i = 0; i < 8; ++i) {
-        int row = at.x + (i < 4 ? i : 28 + i);
-        if (row < push.n)
-            [[unroll]] for (int h = 0; h < 2; ++h) {
-                int col = at.y + h * 16, cell = base + row * push.m + col;
-                if (col + 3 < push.m && (cell & 3) == 0)
-                    c4[cell / 4] = sums[i][h];
-                else
-                    [[unroll]] for (int j = 0; j < 4; ++j)
-                        if (col + j < push.m) c[cell + j] = sums[i][h][j];
-            }
-    }
+void write_row(int base, int row, int col, TYPE4 left, TYPE4 right) {
+    if (row >= push.n) return;
+    write_four(base + row * push.m + col, col, left);
+    write_four(base + row * push.m + col + 16, col + 16, right);
 }
 
 void main() {
@@ -184,22 +223,30 @@ void main() {
         int inside = t % (rows * columns), outer = t / (rows * columns);
         int batch = outer % push.batches, split = outer / push.batches;
         ivec2 corner = ivec2(inside % rows * BN, inside / rows * BM);
-        ivec2 base = ivec2(push.a_offset, push.b_offset) + batch_offsets(batch);
+        ivec2 corner_base = ivec2(push.a_offset, push.b_offset) + batch_offsets(batch);
         int depth = split * part, last = min(push.k, depth + part), stage = 0;
-        [[unroll]] for (int i = 0; i < 8; ++i) sums[i][0] = sums[i][1] = TYPE4(0);
-        fetch(base, corner, depth, last);
+        TYPE4 fetched_a[LOADS_A], fetched_b[LOADS_B];
+        FOR_EACH_ROW(DECLARE)
+        fetch(fetched_a, fetched_b, corner_base, corner, depth, last);
         barrier();  // nobody reads the last tile's stage any more
-        store(0);
+        store(fetched_a, fetched_b, 0);
         barrier();
         for (; depth < last; depth += BK) {
             bool more = depth + BK < last;
-            if (more) fetch(base, corner, depth + BK, last);
-            multiply(stage, mine);
-            if (more) store(1 - stage);
+            if (more) fetch(fetched_a, fetched_b, corner_base, corner, depth + BK, last);
+            int at_a = (stage * BK * PITCH_A + mine.x) / 4, at_b = (stage * BK * PITCH_B + mine.y) / 4;
+            [[unroll]] for (int d = 0; d < BK; ++d) {
+                TYPE4 upper = tile_a[at_a + d * PITCH_A / 4], lower = tile_a[at_a + d * PITCH_A / 4 + 8];
+                TYPE4 right0 = tile_b[at_b + d * PITCH_B / 4], right1 = tile_b[at_b + d * PITCH_B / 4 + 4];
+                FOR_EACH_ROW(MULTIPLY)
+            }
+            if (more) store(fetched_a, fetched_b, 1 - stage);
             barrier();
             stage = 1 - stage;
         }
-        write_tile(push.c_offset + (split * push.batches + batch) * push.n * push.m, corner + mine);
+        int base = push.c_offset + split * push.pitch + batch * push.n * push.m;
+        ivec2 at = corner + mine;
+        FOR_EACH_ROW(WRITE)
     }
 }
 
@@ -230,14 +277,14 @@ void main() {
                     right[j / 4][j % 4] = col + j < push.m ? b[from + j] : TYPE(0);
             [[unroll]] for (int i = 0; i < ROWS; ++i) {
                 TYPE left = a[at[i] + d * push.a_col];
-                [[unroll]] for (int j = 0; j < 4; ++j) sums[i][j] += left * right[j];
+                [[unroll]] for (int j = 0; j < 4; ++j) sums[i][j] = mad(left, right[j], sums[i][j]);
             }
         }
         int out_at = push.c_offset + t / (down * across) * push.n * push.m;
         [[unroll]] for (int i = 0; i < ROWS; ++i)
             if (row + i < push.n)
                 [[unroll]] for (int j = 0; j < COLUMNS; ++j)
-                    if (col + j < push.m) c[out_at + (row + i) * push.m + col + j] = sums[i][j / 4][j % 4];
+                    if (col + j < push.m) c[out_at + (row + i) * push.m + col + j] = DONE(sums[i][j / 4][j % 4]);
     }
 }
 #endif

@@ -20,6 +20,7 @@ from . import probe
 from .arena import Allocator, Block
 from .debug import SeparateAllocator
 from .driver import Driver, KomputeDriver
+from .drivers import FAMILIES
 from .hazards import Intervals
 from .probe import Device
 from .queue import Queue, Replay, pack
@@ -62,7 +63,10 @@ class Vulkan:
     def __init__(self, name: str, device: Device, driver: Driver | None = None):
         self.name, self.device = name, device
         self.driver = KomputeDriver(device) if driver is None else driver
-        self.families: dict[str, Family] = {}
+        self.families: dict[str, Family] = dict(FAMILIES)
+        self.tiled = not device.is_cpu  # which of two bodies a kernel takes; tests choose the other
+        self.pad = 4 if device.limits.shared_memory > 33 << 10 else 0
+        self.forced_tile = None  # of matrix products; tests and measurements choose
         self.shaders = Shaders()
         self.queue = Queue(self.driver, self.shaders)
         # A CPU driver finishes one vector of lanes before the next: a workgroup of one vector reads in order.

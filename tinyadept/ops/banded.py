@@ -7,6 +7,8 @@ traffic, and one large product runs at the processor's full rate. Shapes as in `
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from ..view import Shape
@@ -31,7 +33,7 @@ def rows_of(x: np.ndarray, kernel: Shape, out: Shape, stride: Shape, dilation: S
     n, c, h, w = x.strides
     shape = (x.shape[0], out[0], x.shape[1], kernel[0], x.shape[3])
     view = np.ndarray(shape, x.dtype, x, 0, (n, stride[0] * h, c, dilation[0] * h, w))
-    return view.reshape(x.shape[0] * out[0], -1)
+    return view.reshape(x.shape[0] * out[0], prod(shape[2:]))
 
 
 def matrix_of(w: np.ndarray, width: int, out: Shape, stride: Shape, dilation: Shape) -> np.ndarray:
@@ -44,7 +46,7 @@ def matrix_of(w: np.ndarray, width: int, out: Shape, stride: Shape, dilation: Sh
 
 def gradient_rows(g: np.ndarray) -> np.ndarray:
     """The outer gradient (N, O, OH, OW) row by row: (N·OH, O·OW)."""
-    return g.transpose(0, 2, 1, 3).reshape(g.shape[0] * g.shape[2], -1)
+    return g.transpose(0, 2, 1, 3).reshape(g.shape[0] * g.shape[2], g.shape[1] * g.shape[3])
 
 
 def forward(x: np.ndarray, w: np.ndarray, out: Shape, stride: Shape, dilation: Shape) -> np.ndarray:

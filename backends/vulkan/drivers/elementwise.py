@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+import re
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from importlib import resources
 from inspect import signature
 from math import prod
 from struct import Struct
@@ -11,8 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinyadept import dtypes
-from tinyadept.ops.elementwise import elementwise
+from tinyadept.dtypes import bool_, float32, int32, uint8
+from tinyadept.errors import Unsupported
+from tinyadept.ops.elementwise import casting, elementwise
 from tinyadept.ops.table import Op, registry
 from tinyadept.tensor import Buffer, Tensor, wrap
 from tinyadept.view import Shape, View
@@ -21,12 +25,15 @@ from ..walk import MAX_RANK, Walk, walk
 
 APART, WIDE, REPEATED = range(3)  # how four neighbours lie in memory; glsl/elementwise.comp has the same
 FOUR = 4
+ELEMENTS = (bool_, uint8, int32, float32)
 LARGE = 1 << 14  # elements from which a kernel of its own for a rank is worth building
+DENSE_ONLY = 3  # inputs beside which the result has no view among the push constants
+CONVERTING = ("cast", "copy")  # rows that are compiled for every pair of dtypes
 # What an integer op cannot compute; the messages are the reference's.
-REFUSALS: dict[str, tuple[type[Exception], str]] = {
-    "floor_divide": (ZeroDivisionError, "floor_divide: an integer was divided by zero"),
-    "remainder": (ZeroDivisionError, "remainder: an integer was divided by zero"),
-    "pow": (ValueError, "pow: an integer to a negative power is no integer; make the base a float"),
+REFUSALS: dict[str, tuple[str, type[Exception]]] = {
+    "floor_divide": ("floor_divide: an integer was divided by zero", ZeroDivisionError),
+    "remainder": ("remainder: an integer was divided by zero", ZeroDivisionError),
+    "pow": ("pow: an integer to a negative power is no integer; make the base a float", ValueError),
 }
 
 
@@ -35,7 +42,7 @@ class Variant(NamedTuple):
 
     macros: dict[str, str | int]
     names: tuple[str, ...]  # of the numbers that follow the inputs
-    refusal: tuple[type[Exception], str] | None
+    refusal: tuple[str, type[Exception]] | None
     dense: bool  # the result has no view among the push constants
     tail: Struct  # of the push constants behind the views
 
@@ -53,13 +60,11 @@ def run(
     gpu: Any, op: Op, inputs: tuple, shape: Shape, dtype: np.dtype, params: dict, into: Tensor | None = None
 ) -> Buffer | None:
     """Run one op of the families `elementwise` and `cast`; see `tinyadept.backends.vulkan.drivers`."""
-    for x in inputs:
-        gpu.check(x.dtype, op.name)
     if into is None:
         block, view = gpu.allocator.allocate(prod(shape)), View.dense(shape)
         dispatch(gpu, op, inputs, block, view, dtype, params)
         return Buffer(block)
-    if cannot_write(op, inputs, into):
+    if cannot_write(op, inputs, dtype, into):
         fresh = run(gpu, op, inputs, shape, dtype, params)
         assert fresh is not None
         op, inputs, params = registry["copy"], (wrap(fresh, View.dense(shape), dtype, gpu),), {}
@@ -67,9 +72,11 @@ def run(
     return None
 
 
-def cannot_write(op: Op, inputs: tuple, into: Tensor) -> bool:
+def cannot_write(op: Op, inputs: tuple, dtype: np.dtype, into: Tensor) -> bool:
     """Whether the result must go to memory of its own first."""
-    if variant(op, inputs[-1].dtype, into.dtype).dense and not into.layout.is_contiguous:
+    if dtype != into.dtype and op.name not in CONVERTING:
+        return True
+    if len(op.vjps) == DENSE_ONLY and not into.layout.is_contiguous:
         return True
     return any(moved_over(x, into) for x in inputs)
 
@@ -94,23 +101,33 @@ def dispatch(gpu: Any, op: Op, inputs: tuple, block: Any, view: View, dtype: np.
     plan = make_plan(kernel.dense, aligned, *layouts)
     site = 0
     if kernel.refusal is not None:
-        error, message = kernel.refusal
-        site = gpu.queue.site(message)
+        site = gpu.queue.site(*kernel.refusal)
         bindings.append(gpu.queue.reports)
     numbers = [float(params[name]) for name in kernel.names]
     if kernel.dense:
         rest = kernel.tail.pack(offsets.pop(0), plan.tail, site, *numbers)
     else:
         rest = kernel.tail.pack(plan.tail, site, *numbers)
-    shader = gpu.shaders.get("elementwise", kernel.macros, (gpu.local, *plan.constants))
+    constants = (gpu.local, *plan.constants, ahead(gpu))
+    shader = gpu.shaders.get("elementwise", kernel.macros, constants)
     grid = gpu.grid(view.size if gpu.device.is_cpu else plan.steps)
     gpu.queue.dispatch(shader, grid, plan.path.push(*offsets, params=rest), bindings)
+
+
+def ahead(gpu: Any) -> int:
+    """How many fours a lane reads before it writes: a GPU wants many in flight, a CPU has few registers."""
+    return 1 if gpu.device.is_cpu else 2
 
 
 @lru_cache(maxsize=1024)
 def variant(op: Op, takes: np.dtype, gives: np.dtype) -> Variant:
     """How the template is compiled for an op, the dtype of its last input, and that of the memory written."""
     arity = len(op.vjps)
+    if op.name not in functions():
+        raise Unsupported(
+            f"{op.name} has no function op_{op.name} in glsl/elementwise.glsl: write one, or use the "
+            "reference, .to('numpy')"
+        )
     names = parameters(op, arity)
     refusal = None if takes.kind == "f" else REFUSALS.get(op.name)
     macros: dict[str, str | int] = {
@@ -125,8 +142,31 @@ def variant(op: Op, takes: np.dtype, gives: np.dtype) -> Variant:
         macros["PARAMETERS"] = len(names)
     if refusal is not None:
         macros["STATUS"] = arity + 1
-    dense = arity == 3
+    dense = arity == DENSE_ONLY
     return Variant(macros, names, refusal, dense, Struct("i" * dense + "iI" + "f" * len(names)))
+
+
+def variants() -> Iterator[dict[str, str | int]]:
+    """The macros of every variant of the template: what to ship so that users need no compiler."""
+    for op in registry.values():
+        for takes in dtypes_of(op):
+            results = ELEMENTS if op.name in CONVERTING else (op.gives or takes,)
+            yield from (variant(op, takes, gives).macros for gives in results)
+
+
+def dtypes_of(op: Op) -> tuple[np.dtype, ...]:
+    """Those that an op of these families computes in."""
+    if op.family not in (elementwise, casting):
+        return ()
+    kinds = {"number": "uif", "float": "f", "strict float": "f", "whole": "bui", "bool": "b"}
+    return tuple(dtype for dtype in ELEMENTS if dtype.kind in kinds.get(op.takes, "buif"))
+
+
+@cache
+def functions() -> frozenset[str]:
+    """Names of the ops that glsl/elementwise.glsl spells."""
+    source = (resources.files("tinyadept.glsl") / "elementwise.glsl").read_text(encoding="utf-8")
+    return frozenset(re.findall(r"^\w+ op_(\w+)\(", source, re.MULTILINE))
 
 
 def parameters(op: Op, arity: int) -> tuple[str, ...]:

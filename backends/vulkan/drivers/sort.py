@@ -1,0 +1,104 @@
+"""Stable sorting of many lines at once: glsl/sort.comp."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinyadept.ops.table import Op
+from tinyadept.tensor import Buffer, Tensor
+from tinyadept.view import Shape, View, row_major
+
+from ..arena import Block
+from ..queue import pack
+from ..walk import MAX_RANK, Walk, walk
+from . import loops
+from .copying import deliver
+from .elementwise import LARGE
+
+RUN = 8  # pairs that a lane of a CPU sorts; glsl/sort.comp has the same
+EACH_LANE = 4  # pairs of a lane of a GPU; here too
+KEYS = {"f": "FLOAT32", "i": "INT32", "u": "WORD", "b": "WORD"}
+
+
+def run(
+    gpu: Any, op: Op, inputs: tuple, shape: Shape, dtype: np.dtype, params: dict, into: Tensor | None = None
+) -> Buffer | None:
+    """Run the family `sort`: positions in the order of their elements."""
+    (x,) = inputs
+    gpu.check(x.dtype, op.name)
+    out = gpu.allocator.allocate(x.layout.size)
+    if out.words:
+        axis, rank = (params["axis"], x.ndim) if x.shape else (0, 1)
+        layout = x.layout if x.shape else View((1,), (0,), x.layout.offset)
+        order = (*(a for a in range(rank) if a != axis), axis)
+        view = layout.permute(order)
+        positions = (*(0,) * (rank - 1), 1)
+        flip = 0xFFFFFFFF if params["descending"] else 0
+        pairs = sorted_pairs(gpu, x.buffer.data, view, view.shape[-1], positions, KEYS[x.dtype.kind], flip)
+        back = [order.index(a) for a in range(rank)]
+        second = View(view.shape, tuple(2 * s for s in row_major(view.shape)), 1)
+        gpu.transfer.gather(out, pairs, second.permute(back))
+    return deliver(gpu, out, shape, dtype, into)
+
+
+def sorted_pairs(
+    gpu: Any,
+    source: Block,
+    view: View,
+    length: int,
+    payloads: Shape,
+    kind: str,
+    flip: int = 0,
+    size: int = 0,
+    site: int = 0,
+) -> Block:
+    """Pairs of words, a key and its payload, sorted line by line; what is equal keeps its order.
+
+    Parameters
+    ----------
+    source, view
+        The keys: the last axes together are a line, those before them number the lines. Not empty.
+    length : int
+        Of a line.
+    payloads : tuple of int
+        A stride for each axis of the view: the payload of an element is the sum of its steps.
+    kind : str
+        How words become keys: ``"FLOAT32"``, ``"INT32"``, ``"WORD"``, or ``"INDEX"``: an int32 that must lie
+        in [0, `size`), else it is reported at `site` and goes behind the others.
+    flip : int
+        Bits to turn over in the keys; all of them sort from the largest down.
+    """
+    path = walk(view.shape, view.strides, payloads)
+    old, new = (gpu.allocator.allocate(2 * path.count) for _ in range(2))
+    lines = path.count // length
+    if gpu.tiled:
+        run = EACH_LANE * gpu.local
+        groups = -(-lines // (run // length)) if length <= run else lines * -(-length // run)
+        macros, spec = {"STEP": "CHUNKS"}, (run,)
+        doublings = run.bit_length()
+        grid = loops.grid(gpu, groups * gpu.local, doublings * EACH_LANE * (doublings + 3))
+    else:
+        run, macros, spec = RUN, {"STEP": "RUNS"}, ()
+        groups = lines * -(-length // run)
+        grid = loops.grid(gpu, path.count, RUN)
+    macros["KEYS"] = kind
+    rank = rank_of(path)
+    first = pack(new.offset // 2, length, flip, groups, size, site)
+    push = path.push(source.offset + view.offset, 0, params=first)
+    shader = gpu.shaders.get("sort", macros, (gpu.local, rank, *spec))
+    status = (gpu.queue.reports,) if kind == "INDEX" else ()
+    gpu.queue.dispatch(shader, grid, push, (new, source, *status))
+    merge = gpu.shaders.get("sort", {"STEP": "MERGE"}, (gpu.local,))
+    while run < length:
+        old, new = new, old
+        push = pack(path.count, length, run, new.offset // 2, old.offset // 2)
+        gpu.queue.dispatch(merge, loops.grid(gpu, path.count, run.bit_length()), push, (new, old))
+        run *= 2
+    return new
+
+
+def rank_of(path: Walk) -> int:
+    """For how many axes a kernel is built: for all that there may be, unless the work is large."""
+    return path.rank if path.count >= LARGE else MAX_RANK

@@ -1,0 +1,158 @@
+// What it means to bring rows to a common scale, op by op: -DOP_softmax and so on, named as in the table. First a row is
+// folded, as in reduce.glsl, where `x` comes from the tensor that is brought to scale and `y` from the gradient:
+//   State nothing(),  void take(s, x, y, first),  State merged(a, b)
+// and then
+//   Row finished(s, count, eps)          is what all elements of the row need to know, in 2, 4 or 8 words;
+//   float applied(row, x, y, first)      is an element of the result.
+#include "reduce.glsl"
+
+float apart(float x, vec2 mean, float first) {
+    vec2 d = two_sum(x, -first);
+    precise float rest = ((d.x - mean.x) - mean.y) + d.y;
+    return rest;
+}
+
+// 1 / √(total / count + eps), with a step of Newton's: GLSL's own is good to two ulps.
+float scale_of(vec2 total, vec2 count, float eps) {
+    float v = rounded(plus(pair_quotient(total, count), vec2(eps, 0.0))), r = math_rsqrt(v);
+    if (!is_finite(r) || r == 0.0) return r;
+    vec2 square = two_product(r, r), one = two_product(v, square.x);
+    precise float lost = ((1.0 - one.x) - one.y) - v * square.y;
+    return r + 0.5 * r * lost;
+}
+
+#if defined(OP_softmax) || defined(OP_log_softmax)
+
+struct State { vec2 sum; float top, unused; };  // Σ exp(x - top)
+State nothing() { return State(vec2(0.0), -INFINITY, 0.0); }
+
+float exp_apart(float x, float top) {  // the difference is not rounded
+    vec2 d = two_sum(x, -top);
+    return math_exp(d.x, d.x < -104.0 ? 0.0 : d.y);
+}
+
+void take(inout State s, float x, float y, float first) {
+    if (is_nan(s.top) || x == -INFINITY) return;
+    if (is_nan(x)) {
+        s.top = x;
+    } else if (x > s.top) {
+        float share = exp_apart(s.top, x);
+        s = State(s.sum * share, x, 0.0);
+        add(s.sum, 1.0);
+    } else {
+        add(s.sum, exp_apart(x, s.top));
+    }
+}
+
+State merged(State a, State b) {
+    if (is_nan(a.top) || b.top == -INFINITY) return a;
+    if (is_nan(b.top) || a.top == -INFINITY) return b;
+    State high = a.top > b.top ? a : b, low = a.top > b.top ? b : a;
+    return State(plus(high.sum, low.sum * exp_apart(low.top, high.top)), high.top, 0.0);
+}
+
+#ifdef OP_softmax
+struct Row { float top, share; };
+Row finished(State s, vec2 count, float eps) {
+    return Row(is_finite(s.top) ? s.top : NAN, rounded(pair_quotient(vec2(1.0, 0.0), settled(s.sum))));
+}
+float applied(Row row, float x, float y, float first) { return exp_apart(x, row.top) * row.share; }
+#else
+struct Row { float top, logarithm; };
+Row finished(State s, vec2 count, float eps) {
+    precise float beyond_one = (s.sum.x - 1.0) + s.sum.y;
+    return Row(is_finite(s.top) ? s.top : NAN, math_log1p(beyond_one));
+}
+float applied(Row row, float x, float y, float first) {
+    vec2 d = two_sum(x, -row.top);
+    return is_infinite(d.x) ? d.x : (d.x - row.logarithm) + d.y;
+}
+#endif
+
+#elif defined(OP_normalize)
+
+struct State { vec2 sum, squares; };  // of x - first
+State nothing() { return State(vec2(0.0), vec2(0.0)); }
+
+void take(inout State s, float x, float y, float first) {
+    vec2 d = two_sum(x, -first);
+    add(s.sum, d.x);
+    add_square(s.squares, d.x);
+    s.sum.y += d.y;
+    s.squares.y += 2.0 * d.x * d.y;
+}
+
+State merged(State a, State b) { return State(plus(a.sum, b.sum), plus(a.squares, b.squares)); }
+
+struct Row { vec2 mean; float scale, unused; };  // mean of x - first
+Row finished(State s, vec2 count, float eps) {
+    return Row(pair_quotient(s.sum, count), scale_of(apart_squares(s.sum, s.squares, count), count, eps), 0.0);
+}
+float applied(Row row, float x, float y, float first) { return apart(x, row.mean, first) * row.scale; }
+
+#elif defined(OP_normalize_input)
+
+struct State { vec2 sum, squares, sum_y, products; };  // of d = x - first, d², y and d · y
+State nothing() { return State(vec2(0.0), vec2(0.0), vec2(0.0), vec2(0.0)); }
+
+void take(inout State s, float x, float y, float first) {
+    vec2 d = two_sum(x, -first), product = two_product(d.x, y);
+    add(s.sum, d.x);
+    add_square(s.squares, d.x);
+    add(s.sum_y, y);
+    add(s.products, product.x);
+    s.sum.y += d.y;
+    s.squares.y += 2.0 * d.x * d.y;
+    s.products.y += product.y + d.y * y;
+}
+
+State merged(State a, State b) {
+    return State(plus(a.sum, b.sum), plus(a.squares, b.squares), plus(a.sum_y, b.sum_y), plus(a.products, b.products));
+}
+
+// scale · (y - mean y - x̂ · mean(x̂ y)), where x̂ = (x - mean) · scale
+struct Row { vec2 mean; float scale, mean_y, slope, unused, unused2, unused3; };
+Row finished(State s, vec2 count, float eps) {
+    vec2 mean = pair_quotient(s.sum, count);
+    float scale = scale_of(apart_squares(s.sum, s.squares, count), count, eps);
+    vec2 together = plus(settled(s.products), -pair_product(mean, settled(s.sum_y)));
+    float slope = rounded(pair_quotient(together, count)) * scale * scale;
+    return Row(mean, scale, rounded(pair_quotient(s.sum_y, count)), slope, 0.0, 0.0, 0.0);
+}
+float applied(Row row, float x, float y, float first) {
+    return row.scale * ((y - row.mean_y) - apart(x, row.mean, first) * row.slope);
+}
+
+#elif defined(OP_rms_normalize)
+
+struct State { vec2 squares; };
+State nothing() { return State(vec2(0.0)); }
+void take(inout State s, float x, float y, float first) { add_square(s.squares, x); }
+State merged(State a, State b) { return State(plus(a.squares, b.squares)); }
+
+struct Row { float scale, unused; };
+Row finished(State s, vec2 count, float eps) { return Row(scale_of(s.squares, count, eps), 0.0); }
+float applied(Row row, float x, float y, float first) { return x * row.scale; }
+
+#elif defined(OP_rms_normalize_input)
+
+struct State { vec2 squares, products; };
+State nothing() { return State(vec2(0.0), vec2(0.0)); }
+
+void take(inout State s, float x, float y, float first) {
+    vec2 product = two_product(x, y);
+    add_square(s.squares, x);
+    add(s.products, product.x);
+    s.products.y += product.y;
+}
+
+State merged(State a, State b) { return State(plus(a.squares, b.squares), plus(a.products, b.products)); }
+
+struct Row { float scale, slope; };  // scale · (y - x̂ · mean(x̂ y)), where x̂ = x · scale
+Row finished(State s, vec2 count, float eps) {
+    float scale = scale_of(s.squares, count, eps);
+    return Row(scale, rounded(pair_quotient(s.products, count)) * scale * scale);
+}
+float applied(Row row, float x, float y, float first) { return row.scale * (y - x * row.slope); }
+
+#endif

@@ -1,0 +1,43 @@
+import time, sys, numpy as np, torch
+import tinyadept as ta
+from tinyadept.backends.vulkan.drivers import matmul as M
+gpu=ta.device.resolve("vulkan"); print(gpu, gpu.pad)
+torch.backends.cuda.matmul.allow_tf32=False
+def timed(f, n):
+    f(); gpu.queue.flush()
+    best=1e9
+    for _ in range(3):
+        t=time.perf_counter()
+        for _ in range(n): f()
+        gpu.queue.flush(); best=min(best,(time.perf_counter()-t)/n)
+    return best
+def tt(f,n):
+    f(); torch.cuda.synchronize(); best=1e9
+    for _ in range(3):
+        t=time.perf_counter()
+        for _ in range(n): f()
+        torch.cuda.synchronize(); best=min(best,(time.perf_counter()-t)/n)
+    return best
+rng=np.random.default_rng(0)
+for (n,k,m) in [(256,256,256),(512,512,512),(1024,1024,1024),(2048,2048,2048),(4096,4096,4096),(8192,8192,8192),(128,4096,1024),(1000,1000,1000)]:
+    a=rng.standard_normal((n,k),dtype=np.float32); b=rng.standard_normal((k,m),dtype=np.float32)
+    A,B=ta.tensor(a,device=gpu),ta.tensor(b,device=gpu); ca,cb=torch.tensor(a).cuda(),torch.tensor(b).cuda()
+    ref=(ca@cb).cpu().numpy(); fl=2*n*k*m; reps=max(4,min(60,int(2e12/fl)))
+    base=tt(lambda:ca@cb,reps); line=f"{n}x{k}x{m} torch {fl/base/1e12:.1f} |"
+    res=[]
+    for t in M.TILES:
+        for s in (1,2,4,8):
+            if s>1 and (n>2048 or t.n*t.m<4 and s>4): continue
+            gpu.forced_tile=(t,s)
+            try:
+                got=(A@B); ok=np.allclose(got.numpy(),ref,rtol=1e-3,atol=1e-2)
+                x=timed(lambda:A@B,reps)
+                line+=f" {64*t.n}x{32*t.m}/{s}: {fl/x/1e12:.1f}{'' if ok else ' WRONG'}"
+            except Exception as e: line+=f" {type(e).__name__} {e}"[:80]
+    gpu.forced_tile=None
+    At,Bt=ta.tensor(a.T.copy(),device=gpu).mT,ta.tensor(b.T.copy(),device=gpu).mT
+    for nm,X,Y in (("tn",At,B),("nt",A,Bt)):
+        gpu.forced_tile=(M.TILES[0],1)
+        ok=np.allclose((X@Y).numpy(),ref,rtol=1e-3,atol=1e-2); x=timed(lambda:X@Y,reps); line+=f" {nm}: {fl/x/1e12:.1f}{'' if ok else ' WRONG'}"
+    gpu.forced_tile=None
+    print(line,flush=True)
