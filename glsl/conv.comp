@@ -54,7 +54,9 @@ ivec3 place_part(ivec3 place) { return place * place_steps() - lows(); }
 ivec3 tap_part(ivec3 tap) { return tap * tap_steps(); }
 #endif
 
-// Where the cell that a place and a tap meet lies, from the first one on; -1 where there is none.
+// Where the cell that a place and a tap meet lies, from the first one on; NOWHERE where there is none.
+const int NOWHERE = 1 << 31;
+
 int met(ivec3 sum) {
     ivec3 cells = triple(push.cells);
     bool inside = all(greaterThanEqual(sum, ivec3(0)));
@@ -67,7 +69,7 @@ int met(ivec3 sum) {
 #else
     ivec3 cell = sum;
 #endif
-    return inside && all(lessThan(cell, cells)) ? dot_of(cell, triple(push.b_cell)) : -1;
+    return inside && all(lessThan(cell, cells)) ? dot_of(cell, triple(push.b_cell)) : NOWHERE;
 }
 
 #ifdef OP_conv_input
@@ -85,5 +87,226 @@ int b_group() { return push.inners * push.b_inner; }
 int target(int group, int row, int column) {
     int size = product(triple(push.places)), outer = column / size;
     return (outer * push.groups * push.rows + group * push.rows + row) * size + column - outer * size;
+}
+#endif
+
+uint stored(TYPE x) {
+#if MASK
+    return uint(x) & uint(MASK);
+#elif FLOATING
+    return floatBitsToUint(x);
+#else
+    return uint(x);
+#endif
+}
+
+// The piece of `length` that part `at` of `parts` has.
+ivec2 piece(int length, int at, int parts) {
+    int each = (length + parts - 1) / parts;
+    return ivec2(min(length, at * each), min(length, (at + 1) * each));
+}
+
+int tap_parts() { return int(push.splits & 0xFFFFu); }
+int inner_parts() { return int(push.splits >> 16); }
+
+#if defined(OP_conv_input) && FLOATING
+bool within(int i, ivec2 range) { return i >= range.x && i < range.y; }
+
+bool in_part(int part, int tap, int inner) {
+    int taps = product(triple(push.taps));
+#if TILED
+    return within(inner * taps + tap, piece(push.inners * taps, part, tap_parts() * inner_parts()));
+#else
+    return within(tap, piece(taps, part % tap_parts(), tap_parts())) &&
+           within(inner, piece(push.inners, part / tap_parts(), inner_parts()));
+#endif
+}
+
+// A place meets no cell for some taps, whose products are 0; but 0 times infinity is not. So a sum that is not finite
+// is made again, of what is met alone.
+TYPE checked(TYPE sum, int part, int group, int row, int column) {
+    if ((floatBitsToUint(sum) & 0x7F800000u) != 0x7F800000u) return sum;
+    ivec3 places = triple(push.places), taps = triple(push.taps);
+    int outer = column / product(places);
+    ivec3 place = place_part(unravel(column - outer * product(places), places));
+    sum = TYPE(0);
+    for (int t = 0; t < product(taps); ++t) {
+        ivec3 tap = unravel(t, taps);
+        int cell = met(place + tap_part(tap));
+        int at = push.a + group * a_group() + row * push.a_row + dot_of(tap, triple(push.a_tap));
+        int from = push.b + group * b_group() + outer * push.b_outer + cell;
+        if (cell != NOWHERE)
+            for (int i = 0; i < push.inners; ++i)
+                if (in_part(part, t, i)) sum += a[at + i * push.a_inner] * b[from + i * push.b_inner];
+    }
+    return sum;
+}
+#else
+#define checked(sum, part, group, row, column) (sum)
+#endif
+
+void put(int part, int group, int row, int column, TYPE sum) {
+    int whole = push.groups * push.rows * push.outers * product(triple(push.places));
+    to[push.to + part * whole + target(group, row, column)] = stored(checked(sum, part, group, row, column));
+}
+
+#if TILED
+const int SIDE = 64, DEEP = 16, LANES = 256, MINE = 4, PITCH = SIDE + 4;
+layout(local_size_x = LANES) in;
+shared TYPE4 tile_a[DEEP * PITCH / 4];  // [depth][row]
+shared TYPE4 tile_b[DEEP * PITCH / 4];  // [depth][column]
+
+// A lane loads four cells of each tile. Neighbouring lanes take neighbours along the depth, or along the columns.
+#ifdef OP_conv_weight
+const int B_COLUMNS = MINE, B_DEPTHS = 1;
+#else
+const int B_COLUMNS = 1, B_DEPTHS = MINE;
+#endif
+
+struct Column {
+    int from;     // in b; NOWHERE beyond the last column
+    ivec3 place;
+};
+
+TYPE fetched_a[MINE], fetched_b[MINE];
+Column columns[B_COLUMNS];
+
+int b_column(int k) {
+    int lane = int(gl_LocalInvocationIndex);
+    return B_COLUMNS == 1 ? lane % SIDE : lane / DEEP + k * (LANES / DEEP);
+}
+
+int b_depth(int k) {
+    int lane = int(gl_LocalInvocationIndex);
+    return B_DEPTHS == 1 ? lane % DEEP : lane / SIDE + k * (LANES / SIDE);
+}
+
+void find_columns(int first, int group) {
+    ivec3 places = triple(push.places);
+    [[unroll]] for (int k = 0; k < B_COLUMNS; ++k) {
+        int column = first + b_column(k), outer = column / product(places);
+        columns[k].place = place_part(unravel(column - outer * product(places), places));
+        columns[k].from = outer < push.outers ? push.b + group * b_group() + outer * push.b_outer : NOWHERE;
+    }
+}
+
+void fetch(int group, int row, int depth, int last) {
+    int lane = int(gl_LocalInvocationIndex), taps = product(triple(push.taps));
+    int mine = depth + lane % DEEP, inner = mine / taps;
+    int at = push.a + group * a_group() + inner * push.a_inner +
+             dot_of(unravel(mine - inner * taps, triple(push.taps)), triple(push.a_tap));
+    [[unroll]] for (int k = 0; k < MINE; ++k) {
+        int r = row + lane / DEEP + k * (LANES / DEEP);
+        fetched_a[k] = mine < last && r < push.rows ? a[at + r * push.a_row] : TYPE(0);
+    }
+    [[unroll]] for (int d = 0; d < B_DEPTHS; ++d) {
+        mine = depth + b_depth(d);
+        inner = mine / taps;
+        ivec3 tap = tap_part(unravel(mine - inner * taps, triple(push.taps)));
+        [[unroll]] for (int c = 0; c < B_COLUMNS; ++c) {
+            int cell = met(columns[c].place + tap);
+            bool there = mine < last && columns[c].from != NOWHERE && cell != NOWHERE;
+            fetched_b[d + c] = there ? b[columns[c].from + inner * push.b_inner + cell] : TYPE(0);
+        }
+    }
+}
+
+void store() {
+    int lane = int(gl_LocalInvocationIndex);
+    [[unroll]] for (int k = 0; k < MINE; ++k) {
+        int at = lane % DEEP * PITCH + lane / DEEP + k * (LANES / DEEP);
+        tile_a[at / 4][at % 4] = fetched_a[k];
+        at = b_depth(B_DEPTHS == 1 ? 0 : k) * PITCH + b_column(B_COLUMNS == 1 ? 0 : k);
+        tile_b[at / 4][at % 4] = fetched_b[k];
+    }
+}
+
+TYPE4 sums[MINE];
+
+void multiply(ivec2 mine) {
+    [[unroll]] for (int d = 0; d < DEEP; ++d) {
+        TYPE4 left = tile_a[(d * PITCH + mine.x) / 4], right = tile_b[(d * PITCH + mine.y) / 4];
+        [[unroll]] for (int i = 0; i < MINE; ++i) sums[i] += left[i] * right;
+    }
+}
+
+void main() {
+    int lane = int(gl_LocalInvocationIndex), width = push.outers * product(triple(push.places));
+    ivec2 mine = ivec2(lane / 16, lane % 16) * MINE;
+    int down = (push.rows + SIDE - 1) / SIDE, across = (width + SIDE - 1) / SIDE;
+    int parts = tap_parts() * inner_parts(), all_tiles = down * across * push.groups * parts;
+    for (int t = int(gl_WorkGroupID.x); t < all_tiles; t += int(gl_NumWorkGroups.x)) {
+        int row = t % down * SIDE, column = t / down % across * SIDE;
+        int group = t / down / across % push.groups, part = t / down / across / push.groups;
+        ivec2 depth = piece(push.inners * product(triple(push.taps)), part, parts);
+        find_columns(column, group);
+        [[unroll]] for (int i = 0; i < MINE; ++i) sums[i] = TYPE4(0);
+        fetch(group, row, depth.x, depth.y);
+        for (int d = depth.x; d < depth.y; d += DEEP) {
+            barrier();  // nobody reads the last tile any more
+            store();
+            barrier();
+            fetch(group, row, d + DEEP, depth.y);
+            multiply(mine);
+        }
+        [[unroll]] for (int i = 0; i < MINE; ++i)
+            [[unroll]] for (int j = 0; j < 4; ++j)
+                if (row + mine.x + i < push.rows && column + mine.y + j < width)
+                    put(part, group, row + mine.x + i, column + mine.y + j, sums[i][j]);
+    }
+}
+
+#else
+layout(local_size_x_id = 0) in;
+
+// Rows belong to the workgroup, so that all its lanes load the same words of a at once; columns belong to lanes.
+void block(int part, int group, int row, int column) {
+    int width = push.outers * product(triple(push.places)), lanes = int(gl_WorkGroupSize.x);
+    ivec3 taps = triple(push.taps), places[COLUMNS];
+    int from[COLUMNS];
+    [[unroll]] for (int c = 0; c < COLUMNS; ++c) {
+        int mine = min(column + c * lanes, width - 1), outer = mine / product(triple(push.places));
+        places[c] = place_part(unravel(mine - outer * product(triple(push.places)), triple(push.places)));
+        from[c] = push.b + group * b_group() + outer * push.b_outer;
+    }
+    ivec2 tap_range = piece(product(taps), part % tap_parts(), tap_parts());
+    ivec2 inner_range = piece(push.inners, part / tap_parts(), inner_parts());
+    TYPE sums[ROWS][COLUMNS];
+    [[unroll]] for (int r = 0; r < ROWS; ++r) [[unroll]] for (int c = 0; c < COLUMNS; ++c) sums[r][c] = TYPE(0);
+    ivec3 tap = unravel(tap_range.x, taps);
+    for (int t = tap_range.x; t < tap_range.y; ++t) {
+        int cells[COLUMNS];
+        [[unroll]] for (int c = 0; c < COLUMNS; ++c) cells[c] = met(places[c] + tap_part(tap));
+        int at = push.a + group * a_group() + dot_of(tap, triple(push.a_tap));
+        for (int i = inner_range.x; i < inner_range.y; ++i) {
+            TYPE right[COLUMNS];
+            [[unroll]] for (int c = 0; c < COLUMNS; ++c)
+                right[c] = cells[c] != NOWHERE ? b[from[c] + cells[c] + i * push.b_inner] : TYPE(0);
+            [[unroll]] for (int r = 0; r < ROWS; ++r) {
+                TYPE left = a[at + min(row + r, push.rows - 1) * push.a_row + i * push.a_inner];
+                [[unroll]] for (int c = 0; c < COLUMNS; ++c) sums[r][c] += left * right[c];
+            }
+        }
+        ++tap.z;
+        if (tap.z == taps.z) {
+            tap.z = 0;
+            ++tap.y;
+            if (tap.y == taps.y) tap = ivec3(tap.x + 1, 0, 0);
+        }
+    }
+    [[unroll]] for (int r = 0; r < ROWS; ++r)
+        [[unroll]] for (int c = 0; c < COLUMNS; ++c)
+            if (row + r < push.rows && column + c * lanes < width)
+                put(part, group, row + r, column + c * lanes, sums[r][c]);
+}
+
+void main() {
+    int width = push.outers * product(triple(push.places)), span = int(gl_WorkGroupSize.x) * COLUMNS;
+    int down = (push.rows + ROWS - 1) / ROWS, across = (width + span - 1) / span;
+    int parts = tap_parts() * inner_parts(), blocks = down * across * push.groups * parts;
+    for (int t = int(gl_WorkGroupID.x); t < blocks; t += int(gl_NumWorkGroups.x)) {
+        int column = t / down % across * span + int(gl_LocalInvocationID.x);
+        block(t / down / across / push.groups, t / down / across % push.groups, t % down * ROWS, column);
+    }
 }
 #endif

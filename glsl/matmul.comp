@@ -62,8 +62,10 @@ shared TYPE4 tile_b[2 * BK * PITCH_B / 4];  // [stage][depth][column]
 // Where the x-th group of four cells of a tile lies. Stored as it was loaded: (depth, cell), along rows of the tile.
 ivec2 cell_along(int x, int length) { return ivec2(x / (length / 4), x % (length / 4) * 4); }
 
-// Stored across: (cell, depth). Two lanes load one sector of 32 bytes, and 32 lanes store to 32 banks (if PAD is 4).
-ivec2 cell_across(int x, int length) { return ivec2(x / 2 % length, (x / (2 * length) * 2 + x % 2) * 4); }
+// Stored across: (cell, depth). Four lanes load 64 neighbouring bytes; so that 32 lanes store to 32 banks (if PAD is
+// 4), rows of the deeper half change places by eights.
+ivec2 cell_across(int x) { return ivec2(x / (BK / 4), x % (BK / 4) * 4); }
+const int SWAP = 8;
 
 TYPE4 load_a(int base, int row, int col, int last) {  // four cells along k
     TYPE4 v = TYPE4(0);
@@ -113,17 +115,17 @@ void fetch_inside(out TYPE4 fetched_a[LOADS_A], out TYPE4 fetched_b[LOADS_B], iv
         ivec2 at = ivec2(depth, corner.x) + cell_along(lane + i * LANES, BN);
         fetched_a[i] = a4[(base.x + at.y + at.x * push.a_col) / 4];
 #elif A_MODE == 0
-        ivec2 at = ivec2(corner.x, depth) + cell_across(lane + i * LANES, BN);
+        ivec2 at = ivec2(corner.x, depth) + cell_across(lane + i * LANES);
         fetched_a[i] = a4[(base.x + at.x * push.a_row + at.y) / 4];
 #else
-        ivec2 at = ivec2(corner.x, depth) + cell_across(lane + i * LANES, BN);
+        ivec2 at = ivec2(corner.x, depth) + cell_across(lane + i * LANES);
         int cell = base.x + at.x * push.a_row + at.y * push.a_col;
         [[unroll]] for (int j = 0; j < 4; ++j) fetched_a[i][j] = a[cell + j * push.a_col];
 #endif
     }
     [[unroll]] for (int i = 0; i < LOADS_B; ++i) {
 #if B_MODE == 1
-        ivec2 at = ivec2(corner.y, depth) + cell_across(lane + i * LANES, BM);
+        ivec2 at = ivec2(corner.y, depth) + cell_across(lane + i * LANES);
         fetched_b[i] = b4[(base.y + at.y + at.x * push.b_col) / 4];
 #elif B_MODE == 0
         ivec2 at = ivec2(depth, corner.y) + cell_along(lane + i * LANES, BM);
@@ -148,13 +150,13 @@ void fetch(
         ivec2 at = cell_along(lane + i * LANES, BN);  // (depth, row)
         fetched_a[i] = load_a_down(base.x, corner.x + at.y, depth + at.x, last);
 #else
-        ivec2 at = cell_across(lane + i * LANES, BN);  // (row, depth)
+        ivec2 at = cell_across(lane + i * LANES);  // (row, depth)
         fetched_a[i] = load_a(base.x, corner.x + at.x, depth + at.y, last);
 #endif
     }
     [[unroll]] for (int i = 0; i < LOADS_B; ++i) {
 #if B_MODE == 1
-        ivec2 at = cell_across(lane + i * LANES, BM);  // (column, depth)
+        ivec2 at = cell_across(lane + i * LANES);  // (column, depth)
         fetched_b[i] = load_b_down(base.y, depth + at.y, corner.y + at.x, last);
 #else
         ivec2 at = cell_along(lane + i * LANES, BM);  // (depth, column)
@@ -175,14 +177,14 @@ void store(TYPE4 fetched_a[LOADS_A], TYPE4 fetched_b[LOADS_B], int stage) {
         ivec2 at = cell_along(lane + i * LANES, BN);
         STORE_ALONG(tile_a, (stage * BK + at.x) * PITCH_A + at.y, fetched_a[i]);
 #else
-        ivec2 at = cell_across(lane + i * LANES, BN);
-        STORE_DOWN(tile_a, (stage * BK + at.y) * PITCH_A + at.x, PITCH_A, fetched_a[i]);
+        ivec2 at = cell_across(lane + i * LANES);
+        STORE_DOWN(tile_a, (stage * BK + at.y) * PITCH_A + (at.x ^ (at.y & SWAP)), PITCH_A, fetched_a[i]);
 #endif
     }
     [[unroll]] for (int i = 0; i < LOADS_B; ++i) {
 #if B_MODE == 1
-        ivec2 at = cell_across(lane + i * LANES, BM);
-        STORE_DOWN(tile_b, (stage * BK + at.y) * PITCH_B + at.x, PITCH_B, fetched_b[i]);
+        ivec2 at = cell_across(lane + i * LANES);
+        STORE_DOWN(tile_b, (stage * BK + at.y) * PITCH_B + (at.x ^ (at.y & SWAP)), PITCH_B, fetched_b[i]);
 #else
         ivec2 at = cell_along(lane + i * LANES, BM);
         STORE_ALONG(tile_b, (stage * BK + at.x) * PITCH_B + at.y, fetched_b[i]);
@@ -234,10 +236,11 @@ void main() {
         for (; depth < last; depth += BK) {
             bool more = depth + BK < last;
             if (more) fetch(fetched_a, fetched_b, corner_base, corner, depth + BK, last);
-            int at_a = (stage * BK * PITCH_A + mine.x) / 4, at_b = (stage * BK * PITCH_B + mine.y) / 4;
             [[unroll]] for (int d = 0; d < BK; ++d) {
-                TYPE4 upper = tile_a[at_a + d * PITCH_A / 4], lower = tile_a[at_a + d * PITCH_A / 4 + 8];
-                TYPE4 right0 = tile_b[at_b + d * PITCH_B / 4], right1 = tile_b[at_b + d * PITCH_B / 4 + 4];
+                int at_a = ((stage * BK + d) * PITCH_A + (mine.x ^ (A_MODE == 1 ? 0 : d & SWAP))) / 4;
+                int at_b = ((stage * BK + d) * PITCH_B + (mine.y ^ (B_MODE == 1 ? d & SWAP : 0))) / 4;
+                TYPE4 upper = tile_a[at_a], lower = tile_a[at_a + 8];
+                TYPE4 right0 = tile_b[at_b], right1 = tile_b[at_b + 4];
                 FOR_EACH_ROW(MULTIPLY)
             }
             if (more) store(fetched_a, fetched_b, 1 - stage);

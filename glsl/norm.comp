@@ -130,7 +130,7 @@ void write_row(Row row, int start, float first) {
 
 void main() {
     int count = push.folded * ALONG;
-    vec2 row_length = vec2(float(count & 0x7FFFF000), float(count & 0xFFF));
+    vec2 row_length = two_sum(float(count & 0x7FFFF000), float(count & 0xFFF));
     for (int first_row = int(gl_WorkGroupID.x) * FOLDS; first_row < push.kept; first_row += int(gl_NumWorkGroups.x) * FOLDS) {
         int kept = first_row + own_fold();
         ivec3 start = row_start(min(kept, push.kept - 1));

@@ -15,13 +15,18 @@ from tinyadept.ops import registry
 DEVICE = os.environ.get("TINYADEPT_TEST_DEVICE", "vulkan")
 
 
+def tiled(request):
+    return request.param != "cpu"
+
+
 @pytest.fixture(params=["cpu", *range(len(TILES)), "split"])
 def gpu(request, monkeypatch):
     backend = ta.device.resolve(DEVICE)
-    monkeypatch.setattr(backend, "tiled", request.param != "cpu")
-    if request.param != "cpu":
-        choice = (TILES[1], 4) if request.param == "split" else (TILES[request.param], 1)
-        monkeypatch.setattr(backend, "forced_tile", choice)
+    forced = (
+        (TILES[1], 4) if request.param == "split" else (TILES[request.param], 1) if tiled(request) else None
+    )
+    body = backend.products._replace(tiled=tiled(request), forced=forced)
+    monkeypatch.setattr(backend, "products", body)
     return backend
 
 
@@ -45,7 +50,9 @@ def layouts(x):
     yield odd[1:].reshape(*x.shape)
 
 
-@pytest.mark.parametrize(("n", "k", "m"), [(128, 64, 128), (130, 70, 67), (1, 300, 1), (257, 16, 33), (64, 4, 36)])
+@pytest.mark.parametrize(
+    ("n", "k", "m"), [(128, 64, 128), (130, 70, 67), (1, 300, 1), (257, 16, 33), (64, 4, 36)]
+)
 def test_edges_and_layouts(gpu, n, k, m):
     rng = np.random.default_rng(0)
     a = ta.tensor(rng.standard_normal((n, k)), device=gpu)

@@ -21,6 +21,7 @@ from .arena import Allocator, Block
 from .debug import SeparateAllocator
 from .driver import Driver, KomputeDriver
 from .drivers import FAMILIES
+from .drivers.matmul import Body
 from .hazards import Intervals
 from .probe import Device
 from .queue import Queue, Replay, pack
@@ -65,8 +66,7 @@ class Vulkan:
         self.driver = KomputeDriver(device) if driver is None else driver
         self.families: dict[str, Family] = dict(FAMILIES)
         self.tiled = not device.is_cpu  # which of two bodies a kernel takes; tests choose the other
-        self.pad = 4 if device.limits.shared_memory > 33 << 10 else 0
-        self.forced_tile = None  # of matrix products; tests and measurements choose
+        self.products = Body(self.tiled, 4 if device.limits.shared_memory > 33 << 10 else 0, 2 * cores())
         self.shaders = Shaders()
         self.queue = Queue(self.driver, self.shaders)
         # A CPU driver finishes one vector of lanes before the next: a workgroup of one vector reads in order.

@@ -1,8 +1,8 @@
 """How the Vulkan backend runs each family of ops: the host's half of the kernels in glsl/.
 
 A driver is ``run(gpu, op, inputs, shape, dtype, params, into)``. It notes dispatches that compute the op, and
-returns the buffer of the result; or it writes over the tensor `into`, in whatever layout and dtype that has, and
-returns None.
+returns the buffer of the result; or it writes over the tensor `into`, in whatever layout and dtype that has,
+and returns None.
 """
 
 from __future__ import annotations
@@ -10,10 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import elementwise, matmul
+from . import conv, copying, elementwise, index, matmul, norm, pool, random, reduce, scan, sort
 
 FAMILIES: dict[str, Callable[..., Any]] = {
     "elementwise": elementwise.run,
     "cast": elementwise.run,
+    "cat": copying.cat,
+    "place": copying.place,
+    "create": copying.create,
+    "random": random.random,
+    "advance": random.advance,
+    "reduce": reduce.run,
+    "scan": scan.run,
+    "norm": norm.run,
     "matmul": matmul.run,
+    "sort": sort.run,
+    **index.FAMILIES,
+    **conv.FAMILIES,
+    **pool.FAMILIES,
 }

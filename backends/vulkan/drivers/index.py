@@ -144,6 +144,25 @@ def put_last(
     return out
 
 
+def put_apart(gpu: Any, op: Op, values: Tensor, index: Tensor, words: int, target: Shape, size: int) -> Block:
+    """Fresh words: the values where the index points, which is another place for each; zero elsewhere."""
+    gpu.check(values.dtype, op.name)
+    out = gpu.allocator.allocate(words)
+    if out.words:
+        gpu.transfer.fill(out, 0)
+    path = walk(values.shape, target, index.layout.strides, values.layout.strides)
+    if not path.count or not out.words:
+        check_all(gpu, op, index, size)
+        return out
+    push = path.push(
+        out.offset, start(index), start(values), params=pack(1, size, gpu.queue.site(op.name), 0)
+    )
+    shader = gpu.shaders.get("put", {"STEP": "PLAIN"}, (gpu.local, rank_of(path)))
+    bindings = (out, index.buffer.data, values.buffer.data, gpu.queue.reports)
+    gpu.queue.dispatch(shader, loops.grid(gpu, path.count), push, bindings)
+    return out
+
+
 class Sums(NamedTuple):
     """Which values are added where.
 

@@ -1,8 +1,8 @@
 """How long a lane may loop.
 
 llvmpipe ends every loop of an invocation once all its loops together took 65,535 turns (Mesa's
-LP_MAX_TGSI_LOOP_ITERATIONS), and says nothing: what the lane had left to do is not done. So work for a CPU is spread
-over as many workgroups as that takes, and single loops that may be longer are cut into several dispatches.
+LP_MAX_TGSI_LOOP_ITERATIONS), and says nothing: what the lane had left to do is not done. So work for a CPU is
+spread over as many workgroups as that takes, and loops that may be longer are cut into several dispatches.
 """
 
 from __future__ import annotations
@@ -32,3 +32,8 @@ def longest(gpu: Any, count: int, wanted: int) -> int:
     if not gpu.device.is_cpu:
         return wanted
     return max(1, min(wanted, TURNS // -(-count // (MOST_GROUPS * gpu.local)) - 1))
+
+
+def power_of_two(count: int, most: int) -> int:
+    """The next power of two, `most` at most: few different ones, because each is a pipeline of its own."""
+    return min(1 << max(0, count - 1).bit_length(), most)

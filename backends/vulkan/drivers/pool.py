@@ -1,0 +1,95 @@
+"""Pooling: glsl/pool.comp, and by index with the kernels of the indexing families."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tinyadept.ops.table import Op
+from tinyadept.tensor import Buffer, Tensor
+from tinyadept.view import Shape, View, row_major
+
+from ..arena import Block
+from ..queue import pack
+from . import loops
+from .conv import three
+from .copying import deliver
+from .index import Sums, add_runs, gather, put_apart, start
+
+SHARES = {"padded": 1, "inside": 2}
+LONGEST = 1 << 14  # turns of one loop, where those are limited
+
+
+def pool(
+    gpu: Any, op: Op, inputs: tuple, shape: Shape, dtype: np.dtype, params: dict, into: Tensor | None = None
+) -> Buffer | None:
+    """Run the family `pool`: `pool_index` and `avg_pool`."""
+    (x,) = inputs
+    out = slide(gpu, op, x, x.shape[2:], shape, params, prod(params["kernel"]))
+    return deliver(gpu, out, shape, dtype, into)
+
+
+def pool_back(
+    gpu: Any, op: Op, inputs: tuple, shape: Shape, dtype: np.dtype, params: dict, into: Tensor | None = None
+) -> Buffer | None:
+    """Run the family `pool_back`: `pool_put` and `avg_pool_input`."""
+    if op.name == "pool_put":
+        out = put_back(gpu, op, *inputs, shape, params["apart"])
+    else:
+        over = (-(-k // s) for k, s in zip(params["kernel"], params["stride"]))  # windows over a cell
+        out = slide(gpu, op, inputs[0], shape[2:], shape, params, prod(over))
+    return deliver(gpu, out, shape, dtype, into)
+
+
+def pool_take(
+    gpu: Any, op: Op, inputs: tuple, shape: Shape, dtype: np.dtype, params: dict, into: Tensor | None = None
+) -> Buffer | None:
+    """Run the family `pool_take`."""
+    x, index = inputs
+    fixed = (*x.layout.strides[:2], *(0,) * (len(shape) - 2))
+    out = gather(gpu, op, x, index, shape, fixed, index.layout.strides, x.shape[2:], x.layout.strides[2:])
+    return deliver(gpu, out, shape, dtype, into)
+
+
+def put_back(gpu: Any, op: Op, g: Tensor, index: Tensor, shape: Shape, apart: bool) -> Block:
+    """Fresh words: the gradient of each window goes to the cell that its index names, and adds up there."""
+    cells, flat = prod(shape[2:]), (0,) * (index.ndim - 2)
+    planes = row_major((*shape[:2], cells))
+    if apart:
+        return put_apart(gpu, op, g, index, prod(shape), (*planes[:2], *flat), cells)
+    strides = g.layout.strides
+    how = Sums(
+        keys=index.layout,
+        length=prod(index.shape[2:]),
+        payloads=(0, 0, *strides[2:]),
+        size=cells,
+        region=View.dense((*shape[:2], cells)),
+        fixed=(*strides[:2], 0),
+        starts=row_major((*shape[:2], cells + 1)),
+    )
+    return add_runs(gpu, op, g, index, shape, how)
+
+
+def slide(gpu: Any, op: Op, x: Tensor, cells: Shape, shape: Shape, params: dict, turns: int) -> Block:
+    """Fresh words: a kernel of glsl/pool.comp that loops `turns` times for each element of `shape`."""
+    gpu.check(x.dtype, op.name)
+    out = gpu.allocator.allocate(prod(shape))
+    if not out.words:
+        return out
+    rank, divisor = len(cells), params.get("divisor", 1)
+    mode = SHARES.get(divisor, 0) if isinstance(divisor, str) else 0
+    head = [out.words, shape[1], *three(cells, 1), *three(params["windows"], 1), *three(params["kernel"], 1)]
+    head += [*three(params["stride"], 1), *three(params["padding"], 0)]
+    head += three(params.get("dilation", (1,) * rank), 1)
+    head += [start(x), *x.layout.strides[:2], *three(x.layout.strides[2:], 0), out.offset, mode]
+    shader = gpu.shaders.get("pool", {f"OP_{op.name}": 1, "IN": x.dtype.name.upper()}, (gpu.local,))
+    piece = loops.longest(gpu, out.words, min(turns, LONGEST))
+    for first in range(0, turns, piece):
+        push = pack(*head, 0.0 if mode else float(divisor), first, min(turns, first + piece))
+        gpu.queue.dispatch(shader, loops.grid(gpu, out.words, piece), push, (out, x.buffer.data))
+    return out
+
+
+FAMILIES = {"pool": pool, "pool_back": pool_back, "pool_take": pool_take}
