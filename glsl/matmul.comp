@@ -260,17 +260,19 @@ const int ROWS = 8, COLUMNS = 16;
 
 void main() {
     int down = (push.n + ROWS - 1) / ROWS, across = (push.m + COLUMNS - 1) / COLUMNS;
-    int blocks = down * across * push.batches, lanes = int(gl_NumWorkGroups.x * gl_WorkGroupSize.x);
+    int part = (push.k + push.splits - 1) / push.splits;
+    int blocks = down * across * push.batches * push.splits, lanes = int(gl_NumWorkGroups.x * gl_WorkGroupSize.x);
     for (int t = int(gl_GlobalInvocationID.x); t < blocks; t += lanes) {
-        int inside = t % (down * across);
-        ivec2 base = ivec2(push.a_offset, push.b_offset) + batch_offsets(t / (down * across));
+        int inside = t % (down * across), outer = t / (down * across);
+        int batch = outer % push.batches, split = outer / push.batches;
+        ivec2 base = ivec2(push.a_offset, push.b_offset) + batch_offsets(batch);
         int row = inside % down * ROWS, col = inside / down * COLUMNS;
         TYPE4 sums[ROWS][4];
         [[unroll]] for (int i = 0; i < ROWS; ++i) [[unroll]] for (int j = 0; j < 4; ++j) sums[i][j] = TYPE4(0);
         bool whole = col + COLUMNS <= push.m && (base.y + col) % 4 == 0 && push.b_row % 4 == 0;
         int at[ROWS];
         [[unroll]] for (int i = 0; i < ROWS; ++i) at[i] = base.x + min(row + i, push.n - 1) * push.a_row;
-        for (int d = 0; d < push.k; ++d) {
+        for (int d = split * part, last = min(push.k, d + part); d < last; ++d) {
             TYPE4 right[4];
             int from = base.y + d * push.b_row + col;
             if (whole)
@@ -283,7 +285,7 @@ void main() {
                 [[unroll]] for (int j = 0; j < 4; ++j) sums[i][j] = mad(left, right[j], sums[i][j]);
             }
         }
-        int out_at = push.c_offset + t / (down * across) * push.n * push.m;
+        int out_at = push.c_offset + split * push.pitch + batch * push.n * push.m;
         [[unroll]] for (int i = 0; i < ROWS; ++i)
             if (row + i < push.n)
                 [[unroll]] for (int j = 0; j < COLUMNS; ++j)

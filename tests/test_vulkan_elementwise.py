@@ -217,7 +217,6 @@ def test_integers(name, dtype):
     np.testing.assert_array_equal(words_of(got), truth.astype(np.int32))
 
 
-@pytest.mark.xfail(strict=True, reason="the queue raises every report as an IndexError")
 @pytest.mark.parametrize(("name", "bad"), [("floor_divide", 0), ("remainder", 0), ("pow", -1)])
 def test_what_has_no_result_is_an_error(name, bad):
     a = np.arange(300, dtype=np.int32)

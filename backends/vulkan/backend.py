@@ -30,6 +30,7 @@ from .transfer import Transfer
 
 DTYPES = frozenset((float32, int32, uint8, bool_))
 CPU_SHARE = 4096  # elements that are worth a workgroup, which costs a CPU half a microsecond
+CPU_GROUPS = 1 << 15  # llvmpipe ends an invocation after 65,535 rounds of its loops, and says nothing
 GPU_GROUPS = 1 << 14
 KP_SIZES = 2**32 - 2**16  # kp counts bytes in 32 bits
 SHARE = 0.9  # of the memory that is free at the start, unless TINYADEPT_MEMORY says how much
@@ -162,7 +163,7 @@ class Vulkan:
         grid-stride loops (``EACH`` in glsl/grid.glsl).
         """
         share = CPU_SHARE if self.device.is_cpu else local or self.local
-        most = 2 * cores() if self.device.is_cpu else GPU_GROUPS
+        most = CPU_GROUPS if self.device.is_cpu else GPU_GROUPS
         doublings = (max(1, -(-lanes // share)) - 1).bit_length()
         if not self.device.is_cpu:
             doublings += doublings % 2

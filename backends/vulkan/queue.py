@@ -98,8 +98,8 @@ class Queue:
         Each is called with the entries of every submit: a list of `Dispatch`, and None for a fence.
     submits : int
         How many there were.
-    sites : list of str
-        Names of what may report bad input, by the number that its kernel is given; see `site`.
+    sites : list of (str, exception class or None)
+        What may report bad input, by the number that its kernel is given; see `site`.
     """
 
     def __init__(self, driver: Driver, shaders: Shaders):
@@ -108,7 +108,7 @@ class Queue:
         self.captured: list[Dispatch] | None = None
         self.observers: list[Callable[[Entries], None]] = []
         self.submits = 0
-        self.sites = [""]
+        self.sites: list[tuple[str, type[Exception] | None]] = [("", None)]
         self.lost: str | None = None
         self.lock = threading.RLock()
         self.pipelines: dict[tuple, Any] = {}
@@ -255,13 +255,25 @@ class Queue:
                 words[BOUND],
             )
             words[SITE] = 0
-            raise IndexError(f"{self.sites[site]}: index {index} is out of range for {bound} entries")
+            name, error = self.sites[site]
+            if error is not None:
+                raise error(name)
+            raise IndexError(f"{name}: index {index} is out of range for {bound} entries")
 
-    def site(self, name: str) -> int:
-        """The number under which a kernel of the op `name` reports bad indices; see glsl/status.glsl."""
-        if name not in self.sites:
-            self.sites.append(name)
-        return self.sites.index(name)
+    def site(self, name: str, error: type[Exception] | None = None) -> int:
+        """The number under which a kernel reports bad input; see glsl/status.glsl.
+
+        Parameters
+        ----------
+        name : str
+            Of the op, for an IndexError that tells index and bound; or the whole message.
+        error : exception class, optional
+            Raised with that message.
+        """
+        entry = (name, error)
+        if entry not in self.sites:
+            self.sites.append(entry)
+        return self.sites.index(entry)
 
     def start_capture(self) -> None:
         """Note what is dispatched from here on, which runs as usual, for a `Replay`."""

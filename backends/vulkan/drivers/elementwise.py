@@ -101,7 +101,7 @@ def dispatch(gpu: Any, op: Op, inputs: tuple, block: Any, view: View, dtype: np.
     plan = make_plan(kernel.dense, aligned, *layouts)
     site = 0
     if kernel.refusal is not None:
-        site = gpu.queue.site(kernel.refusal[0])
+        site = gpu.queue.site(*kernel.refusal)
         bindings.append(gpu.queue.reports)
     numbers = [float(params[name]) for name in kernel.names]
     if kernel.dense:

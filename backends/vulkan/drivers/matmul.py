@@ -19,9 +19,13 @@ from ..walk import walk
 BATCH_RANK = 3
 TYPES = {"f": ("float", "vec4"), "i": ("int", "ivec4"), "u": ("int", "ivec4")}
 CPU_LOCAL, CPU_ROWS, CPU_COLUMNS = 8, 8, 16
+CPU_DEEPEST = 1 << 14  # of the inner axis in one lane's sum
+CPU_ROUNDS = (
+    1 << 15
+)  # of a lane: llvmpipe ends an invocation after 65,535 rounds of its loops, and says nothing
 DEEP = 16  # of the inner axis in one tile
 AT_ONCE = 132  # workgroups that a large GPU runs side by side; of a small one it decides less
-MOST_GROUPS = 1 << 12
+MOST_GROUPS = 1 << 14
 SPLITS = (1, 2, 4, 8, 16)
 PUSH = Struct("3i 3i 3i i 3i 9i").pack
 JOIN = Struct("5i").pack
@@ -147,17 +151,19 @@ def planned(
     tail = (*(1 for _ in pad), *merged.shape, *pad, *merged.strides[0], *pad, *merged.strides[1])
     kind, four = TYPES[dtype.kind]
     macros: dict[str, Any] = {"TYPE": kind, "TYPE4": four, "MASK": 255 if dtype == uint8 else 0}
+    pitch = -(-prod(shape) // 4) * 4
     if not body.tiled:
-        blocks = -(-n // CPU_ROWS) * -(-m // CPU_COLUMNS) * merged.count
-        groups = power_of_two(-(-blocks // CPU_LOCAL), body.most)
-        return Plan(macros | {"TILED": 0}, (CPU_LOCAL,), groups, (n, k, m), merged.count, 1, 0, tail)
+        splits = -(-k // CPU_DEEPEST) if dtype.kind == "f" else 1
+        blocks = -(-n // CPU_ROWS) * -(-m // CPU_COLUMNS) * merged.count * splits
+        groups = power_of_two(-(-blocks * -(-k // splits) // (CPU_ROUNDS * CPU_LOCAL)), MOST_GROUPS)
+        groups = max(groups, power_of_two(-(-blocks // CPU_LOCAL), body.most))
+        return Plan(macros | {"TILED": 0}, (CPU_LOCAL,), groups, (n, k, m), merged.count, splits, pitch, tail)
     tile, splits = body.forced or quickest(n, k, m, merged.count)
-    splits = splits if dtype.kind == "f" else 1
+    splits = splits if dtype.kind == "f" else 1  # parts are joined as floats
     macros |= {"TILED": 1, "WARPS_N": tile.n, "WARPS_M": tile.m, "PAD": body.pad}
     macros["A_MODE"] = mode(whole[0], a_strides, merged.strides[0])
     macros["B_MODE"] = mode(whole[1], b_strides, merged.strides[1])
     groups = power_of_two(tiles(tile, n, m) * merged.count * splits, MOST_GROUPS)
-    pitch = -(-prod(shape) // 4) * 4
     return Plan(macros, (), groups, (n, k, m), merged.count, splits, pitch, tail)
 
 

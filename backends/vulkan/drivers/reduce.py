@@ -61,6 +61,7 @@ class Machine(NamedTuple):
     wanted: int  # lanes that keep the device busy
     share: int  # loads that are worth a lane, at least
     most: int  # loads of a lane in one task
+    loads: int  # of a lane, before a fold is given more lanes
 
 
 def padded(*words: int) -> tuple[int, ...]:
@@ -119,8 +120,8 @@ def run(
 
 def machine(gpu: Any) -> Machine:
     if gpu.device.is_cpu:
-        return Machine(gpu.local, 4 * gpu.local, 256, LONGEST)
-    return Machine(gpu.local, 1 << 18, 4, 1 << 31)
+        return Machine(gpu.local, 4 * gpu.local, 256, LONGEST, 8)
+    return Machine(gpu.local, 1 << 18, 4, 1 << 31, 8)
 
 
 def groups(gpu: Any, tasks: int, loads: int) -> tuple[int, int, int]:
@@ -245,7 +246,7 @@ def shortened(axes: Axes, width: int) -> Axes:
 def spread(machine: Machine, kept: int, folded: int, beside: bool) -> tuple[int, int]:
     """Lanes for each result, and into how many parts a fold is cut, so that the device is busy."""
     lanes = machine.lanes
-    fold_lanes = min(lanes, power_of_two(-(-folded // 8)))
+    fold_lanes = min(lanes, power_of_two(-(-folded // machine.loads)))
     if beside:  # a vector of neighbours reads whole cache lines
         fold_lanes = min(fold_lanes, max(1, lanes // min(32, power_of_two(kept))))
     else:

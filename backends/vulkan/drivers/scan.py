@@ -51,7 +51,9 @@ def launch(gpu: Any, op: str, floating: bool, lines: Lines, source: Any, target:
         states = gpu.allocator.allocate(words * plan.kept.size * plan.parts)
         at = states.offset // words
         sums = {**macros, "INPUTS": 1, "NORM": 0, "ALONG": 1, "ACROSS": 1, "PARTS": 1, "MERGE": 0}
-        dispatch(gpu, sums, plan, packed((plan,), (0, 0), at, [source.offset + plan.offset]), (states, source))
+        dispatch(
+            gpu, sums, plan, packed((plan,), (0, 0), at, [source.offset + plan.offset]), (states, source)
+        )
         bindings.append(states)
     pad = (0,) * (MAX_AXES - len(plan.kept.shape))
     push = PUSH(
