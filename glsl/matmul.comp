@@ -71,7 +71,7 @@ TYPE4 load_a(int base, int row, int col, int last) {  // four cells along k
     TYPE4 v = TYPE4(0);
     if (row >= push.n) return v;
 #if A_MODE == 0
-    if (col + 3 < last) return a4[(base + row * push.a_row + col) / 4];
+    if (col + 3 < last) return a4[(base + row * push.a_row + col) >> 2];
 #endif
     [[unroll]] for (int j = 0; j < 4; ++j)
         if (col + j < last) v[j] = a[base + row * push.a_row + (col + j) * push.a_col];
@@ -81,7 +81,7 @@ TYPE4 load_a(int base, int row, int col, int last) {  // four cells along k
 TYPE4 load_a_down(int base, int row, int col, int last) {  // four cells along n
     TYPE4 v = TYPE4(0);
     if (col >= last) return v;
-    if (row + 3 < push.n) return a4[(base + row + col * push.a_col) / 4];
+    if (row + 3 < push.n) return a4[(base + row + col * push.a_col) >> 2];
     [[unroll]] for (int j = 0; j < 4; ++j)
         if (row + j < push.n) v[j] = a[base + row + j + col * push.a_col];
     return v;
@@ -91,7 +91,7 @@ TYPE4 load_b(int base, int row, int col, int last) {  // four cells along m
     TYPE4 v = TYPE4(0);
     if (row >= last) return v;
 #if B_MODE == 0
-    if (col + 3 < push.m) return b4[(base + row * push.b_row + col) / 4];
+    if (col + 3 < push.m) return b4[(base + row * push.b_row + col) >> 2];
 #endif
     [[unroll]] for (int j = 0; j < 4; ++j)
         if (col + j < push.m) v[j] = b[base + row * push.b_row + (col + j) * push.b_col];
@@ -101,7 +101,7 @@ TYPE4 load_b(int base, int row, int col, int last) {  // four cells along m
 TYPE4 load_b_down(int base, int row, int col, int last) {  // four cells along k
     TYPE4 v = TYPE4(0);
     if (col >= push.m) return v;
-    if (row + 3 < last) return b4[(base + row + col * push.b_col) / 4];
+    if (row + 3 < last) return b4[(base + row + col * push.b_col) >> 2];
     [[unroll]] for (int j = 0; j < 4; ++j)
         if (row + j < last) v[j] = b[base + row + j + col * push.b_col];
     return v;
@@ -113,10 +113,10 @@ void fetch_inside(out TYPE4 fetched_a[LOADS_A], out TYPE4 fetched_b[LOADS_B], iv
     [[unroll]] for (int i = 0; i < LOADS_A; ++i) {
 #if A_MODE == 1
         ivec2 at = ivec2(depth, corner.x) + cell_along(lane + i * LANES, BN);
-        fetched_a[i] = a4[(base.x + at.y + at.x * push.a_col) / 4];
+        fetched_a[i] = a4[(base.x + at.y + at.x * push.a_col) >> 2];
 #elif A_MODE == 0
         ivec2 at = ivec2(corner.x, depth) + cell_across(lane + i * LANES);
-        fetched_a[i] = a4[(base.x + at.x * push.a_row + at.y) / 4];
+        fetched_a[i] = a4[(base.x + at.x * push.a_row + at.y) >> 2];
 #else
         ivec2 at = ivec2(corner.x, depth) + cell_across(lane + i * LANES);
         int cell = base.x + at.x * push.a_row + at.y * push.a_col;
@@ -126,10 +126,10 @@ void fetch_inside(out TYPE4 fetched_a[LOADS_A], out TYPE4 fetched_b[LOADS_B], iv
     [[unroll]] for (int i = 0; i < LOADS_B; ++i) {
 #if B_MODE == 1
         ivec2 at = ivec2(corner.y, depth) + cell_across(lane + i * LANES);
-        fetched_b[i] = b4[(base.y + at.y + at.x * push.b_col) / 4];
+        fetched_b[i] = b4[(base.y + at.y + at.x * push.b_col) >> 2];
 #elif B_MODE == 0
         ivec2 at = ivec2(depth, corner.y) + cell_along(lane + i * LANES, BM);
-        fetched_b[i] = b4[(base.y + at.x * push.b_row + at.y) / 4];
+        fetched_b[i] = b4[(base.y + at.x * push.b_row + at.y) >> 2];
 #else
         ivec2 at = ivec2(depth, corner.y) + cell_along(lane + i * LANES, BM);
         int cell = base.y + at.x * push.b_row + at.y * push.b_col;
@@ -166,9 +166,9 @@ void fetch(
 }
 
 // Four cells that lie in one row of shared memory, or one below the other.
-#define STORE_ALONG(tile, at, v) tile[(at) / 4] = v
+#define STORE_ALONG(tile, at, v) tile[(at) >> 2] = v
 #define STORE_DOWN(tile, at, pitch, v) \
-    [[unroll]] for (int j = 0; j < 4; ++j) tile[((at) + j * (pitch)) / 4][(at) % 4] = v[j]
+    [[unroll]] for (int j = 0; j < 4; ++j) tile[((at) + j * (pitch)) >> 2][(at) % 4] = v[j]
 
 void store(TYPE4 fetched_a[LOADS_A], TYPE4 fetched_b[LOADS_B], int stage) {
     int lane = int(gl_LocalInvocationIndex);
@@ -203,7 +203,7 @@ void store(TYPE4 fetched_a[LOADS_A], TYPE4 fetched_b[LOADS_B], int stage) {
 #define WRITE(i, row, left) write_row(base, at.x + row, at.y, sum##i##0, sum##i##1);
 
 void write_four(int cell, int col, TYPE4 v) {
-    if (col + 3 < push.m && (cell & 3) == 0) c4[cell / 4] = DONE(v);
+    if (col + 3 < push.m && (cell & 3) == 0) c4[cell >> 2] = DONE(v);
     else
         [[unroll]] for (int j = 0; j < 4; ++j)
             if (col + j < push.m) c[cell + j] = DONE(v[j]);
@@ -236,11 +236,13 @@ void main() {
         for (; depth < last; depth += BK) {
             bool more = depth + BK < last;
             if (more) fetch(fetched_a, fetched_b, corner_base, corner, depth + BK, last);
+            int from_a = stage * BK * PITCH_A, from_b = stage * BK * PITCH_B;
+            ivec2 at_a = (from_a + ivec2(mine.x, mine.x ^ (A_MODE == 1 ? 0 : SWAP))) >> 2;  // upper and deeper half
+            ivec2 at_b = (from_b + ivec2(mine.y, mine.y ^ (B_MODE == 1 ? SWAP : 0))) >> 2;
             [[unroll]] for (int d = 0; d < BK; ++d) {
-                int at_a = ((stage * BK + d) * PITCH_A + (mine.x ^ (A_MODE == 1 ? 0 : d & SWAP))) / 4;
-                int at_b = ((stage * BK + d) * PITCH_B + (mine.y ^ (B_MODE == 1 ? d & SWAP : 0))) / 4;
-                TYPE4 upper = tile_a[at_a], lower = tile_a[at_a + 8];
-                TYPE4 right0 = tile_b[at_b], right1 = tile_b[at_b + 4];
+                int a_at = at_a[d / SWAP] + d * (PITCH_A / 4), b_at = at_b[d / SWAP] + d * (PITCH_B / 4);
+                TYPE4 upper = tile_a[a_at], lower = tile_a[a_at + 8];
+                TYPE4 right0 = tile_b[b_at], right1 = tile_b[b_at + 4];
                 FOR_EACH_ROW(MULTIPLY)
             }
             if (more) store(fetched_a, fetched_b, 1 - stage);
@@ -276,7 +278,7 @@ void main() {
             TYPE4 right[4];
             int from = base.y + d * push.b_row + col;
             if (whole)
-                [[unroll]] for (int j = 0; j < 4; ++j) right[j] = b4[from / 4 + j];
+                [[unroll]] for (int j = 0; j < 4; ++j) right[j] = b4[(from >> 2) + j];
             else
                 [[unroll]] for (int j = 0; j < COLUMNS; ++j)
                     right[j / 4][j % 4] = col + j < push.m ? b[from + j] : TYPE(0);

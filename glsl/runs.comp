@@ -55,10 +55,13 @@ uint value(int first, uint pair) { return values[first + int(pairs[push.pairs + 
 #if IN == FLOAT32
 #define T vec2  // the sum, and what it lost
 T state(uint i, uint before) { return vec2(uintBitsToFloat(before), uintBitsToFloat(starts[push.lost + i])); }
-T added(T sum, uint word) { return two_sum(sum.x, uintBitsToFloat(word)) + vec2(0.0, sum.y); }
+T added(T sum, uint word) {
+    vec2 both = two_sum(sum.x, uintBitsToFloat(word));
+    if (is_infinite(both.x)) return vec2(both.x, 0.0);  // what it has lost would be NaN
+    return two_sum(both.x, both.y + sum.y);
+}
 void keep(uint i, T sum) { starts[push.lost + i] = floatBitsToUint(sum.y); }
-// Of an infinite sum the lost part is NaN.
-uint rounded(T sum) { return floatBitsToUint(is_nan(sum.x) || is_infinite(sum.x) ? sum.x : sum.x + sum.y); }
+uint rounded(T sum) { return floatBitsToUint(sum.x + sum.y); }
 uint plain(T sum) { return floatBitsToUint(sum.x); }
 #else
 #define T uint

@@ -112,6 +112,25 @@ def test_sums_are_compensated_and_the_same_every_time(gpu):
     np.testing.assert_allclose(first, exact, rtol=2e-7, atol=1e-7)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_runs_longer_than_a_lane_can_loop(gpu, dtype):
+    """llvmpipe ends the loops of an invocation after 65,535 turns."""
+    count = 200_001
+    index = np.where(np.arange(count) % 10, 1, 2).astype(np.int32)
+    got = run("put_add", (np.ones(count, dtype), index), gpu, axis=0, size=4)
+    assert got.tolist() == [0, 180_000, 20_001, 0]
+    tenths = run(
+        "put_along_add",
+        (np.full((2, count), 0.1, np.float32), np.stack([index] * 2)),
+        gpu,
+        axis=1,
+        shape=(2, 3),
+    )
+    np.testing.assert_allclose(
+        tenths, np.float32(0.1) * np.array([[0, 180_000, 20_001]] * 2, float), rtol=1e-7
+    )
+
+
 def test_infinite_and_undefined_sums(gpu):
     values = np.array([np.inf, 1, 2, -np.inf, np.inf, np.nan, 3], np.float32)
     index = np.array([0, 0, 1, 2, 2, 3, 3], np.int32)

@@ -36,7 +36,7 @@ def pool_back(
 ) -> Buffer | None:
     """Run the family `pool_back`: `pool_put` and `avg_pool_input`."""
     if op.name == "pool_put":
-        out = put_back(gpu, op, *inputs, shape, params["apart"])
+        out = put_back(gpu, op, inputs[0], inputs[1], shape, params["apart"])
     else:
         over = (-(-k // s) for k, s in zip(params["kernel"], params["stride"]))  # windows over a cell
         out = slide(gpu, op, inputs[0], shape[2:], shape, params, prod(over))

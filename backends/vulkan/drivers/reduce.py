@@ -119,17 +119,15 @@ def run(
 
 
 def machine(gpu: Any) -> Machine:
-    if gpu.device.is_cpu:
-        return Machine(gpu.local, 4 * gpu.local, 256, LONGEST, 8)
-    return Machine(gpu.local, 1 << 18, 4, 1 << 31, 8)
+    most = LONGEST if gpu.device.is_cpu else 1 << 31
+    if gpu.tiled:
+        return Machine(gpu.local, 1 << 18, 4, most, 8)
+    return Machine(gpu.local, 4 * gpu.local, 256, most, 8)
 
 
 def groups(gpu: Any, tasks: int, loads: int) -> tuple[int, int, int]:
     """How many workgroups for so many tasks, with so many loads a lane in each."""
-    if not gpu.device.is_cpu:
-        return gpu.grid(tasks * gpu.local)
-    x, y, z = gpu.grid(tasks * gpu.local * loads * FOUR)
-    return max(x, power_of_two(-(-tasks * loads // LONGEST))), y, z
+    return gpu.grid(tasks * gpu.local * (loads * FOUR if gpu.device.is_cpu else 1))
 
 
 class Fold(NamedTuple):

@@ -16,8 +16,9 @@ from tinyadept.view import Shape, View
 
 from ..walk import walk
 from .copying import deliver
-from .reduce import MAX_AXES, STATES, Axes, Machine, Plan, dispatch, groups, machine, packed, spread
+from .reduce import LONGEST, MAX_AXES, STATES, Axes, Machine, Plan, dispatch, groups, machine, packed, spread
 
+CARRIES = 16  # parts before its own that a lane adds up, at most
 PUSH = Struct(f"{8 + 3 * MAX_AXES}i").pack
 
 
@@ -37,7 +38,10 @@ def run(
     gpu.check(x.dtype, op.name)
     block = gpu.allocator.allocate(prod(shape))
     if block.words:
-        lines = make_lines(machine(gpu), x.layout, params["axis"])
+        spread_over = machine(gpu)
+        if not gpu.tiled:  # lanes that wait for each other cost a CPU more than they save
+            spread_over = spread_over._replace(loads=LONGEST)
+        lines = make_lines(spread_over, x.layout, params["axis"])
         launch(gpu, op.name, x.dtype.kind == "f", lines, x.buffer.data, block)
     return deliver(gpu, block, shape, dtype, into)
 
@@ -90,5 +94,7 @@ def make_lines(machine: Machine, view: View, axis: int) -> Lines:
     line = Axes((view.shape[axis],), (view.strides[axis],)) if view.shape else Axes((), ())
     beside = kept.reach < line.reach
     fold_lanes, parts = spread(machine, kept.size, line.size, beside)
+    needed = -(-line.size // (fold_lanes * machine.most))
+    parts = max(needed, min(parts, CARRIES * fold_lanes))
     plan = Plan(kept, line, view.offset, 1, 1, 0, beside, fold_lanes, parts)
     return Lines(plan, () if single else path.strides[1], dense.strides[axis] if view.shape else 0)
