@@ -21,14 +21,24 @@ float scale_of(vec2 total, vec2 count, float eps) {
     return r + 0.5 * r * lost;
 }
 
+// Rows that are held in registers are centred first, and are then a case of the root mean square.
+#if HELD && (defined(OP_normalize) || defined(OP_normalize_input))
+#define CENTRED 1
+#endif
+
 #if defined(OP_softmax) || defined(OP_log_softmax)
 
 struct State { vec2 sum; float top, unused; };  // Σ exp(x - top)
 State nothing() { return State(vec2(0.0), -INFINITY, 0.0); }
 
-float exp_apart(float x, float top) {  // the difference is not rounded
+// e to the power x - top, for x <= top; the difference is not rounded. Nothing is promised of NaN.
+float exp_apart(float x, float top) {
     vec2 d = two_sum(x, -top);
-    return math_exp(d.x, d.x < -104.0 ? 0.0 : d.y);
+    float t = max(d.x, -87.0);
+    precise float shifted = t * LOG2_E + 12582912.0, n = shifted - 12582912.0;  // 1.5 · 2^23 rounds to an integer
+    precise float r = ((t - n * LN2_HIGH) - n * LN2_LOW) + d.y;
+    float y = 1.0 + (r + r * r * exp_series(r));
+    return d.x < -87.0 ? 0.0 : uintBitsToFloat(floatBitsToUint(y) + (floatBitsToUint(shifted) << 23));
 }
 
 void take(inout State s, float x, float y, float first) {
@@ -54,7 +64,7 @@ State merged(State a, State b) {
 #ifdef OP_softmax
 struct Row { float top, share; };
 Row finished(State s, vec2 count, float eps) {
-    return Row(is_finite(s.top) ? s.top : NAN, rounded(pair_quotient(vec2(1.0, 0.0), settled(s.sum))));
+    return Row(s.top, is_finite(s.top) ? rounded(pair_quotient(vec2(1.0, 0.0), settled(s.sum))) : NAN);
 }
 float applied(Row row, float x, float y, float first) { return exp_apart(x, row.top) * row.share; }
 #else
@@ -69,7 +79,7 @@ float applied(Row row, float x, float y, float first) {
 }
 #endif
 
-#elif defined(OP_normalize)
+#elif defined(OP_normalize) && !CENTRED
 
 struct State { vec2 sum, squares; };  // of x - first
 State nothing() { return State(vec2(0.0), vec2(0.0)); }
@@ -90,7 +100,7 @@ Row finished(State s, vec2 count, float eps) {
 }
 float applied(Row row, float x, float y, float first) { return apart(x, row.mean, first) * row.scale; }
 
-#elif defined(OP_normalize_input)
+#elif defined(OP_normalize_input) && !CENTRED
 
 struct State { vec2 sum, squares, sum_y, products; };  // of d = x - first, d², y and d · y
 State nothing() { return State(vec2(0.0), vec2(0.0), vec2(0.0), vec2(0.0)); }
@@ -123,27 +133,25 @@ float applied(Row row, float x, float y, float first) {
     return row.scale * ((y - row.mean_y) - apart(x, row.mean, first) * row.slope);
 }
 
-#elif defined(OP_rms_normalize)
+#elif defined(OP_rms_normalize) || defined(OP_normalize)
 
 struct State { vec2 squares; };
 State nothing() { return State(vec2(0.0)); }
-void take(inout State s, float x, float y, float first) { add_square(s.squares, x); }
+void take(inout State s, float x, float y, float first) { add(s.squares, x * x); }
 State merged(State a, State b) { return State(plus(a.squares, b.squares)); }
 
 struct Row { float scale, unused; };
 Row finished(State s, vec2 count, float eps) { return Row(scale_of(s.squares, count, eps), 0.0); }
 float applied(Row row, float x, float y, float first) { return x * row.scale; }
 
-#elif defined(OP_rms_normalize_input)
+#elif defined(OP_rms_normalize_input) || defined(OP_normalize_input)
 
 struct State { vec2 squares, products; };
 State nothing() { return State(vec2(0.0), vec2(0.0)); }
 
 void take(inout State s, float x, float y, float first) {
-    vec2 product = two_product(x, y);
-    add_square(s.squares, x);
-    add(s.products, product.x);
-    s.products.y += product.y;
+    add(s.squares, x * x);
+    add(s.products, x * y);
 }
 
 State merged(State a, State b) { return State(plus(a.squares, b.squares), plus(a.products, b.products)); }

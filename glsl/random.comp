@@ -21,8 +21,9 @@ void main() {
 #else
 
 layout(binding = 0) writeonly buffer To { uint to[]; };
+layout(binding = 0) writeonly buffer To4 { uvec4 to4[]; };
 layout(binding = 1) readonly buffer State { uint state[]; };
-layout(push_constant) uniform Push { uint count, to_offset; int offset[4]; } push;
+layout(push_constant) uniform Push { uint count, to_offset; int offset[4]; } push;  // the result begins on 16 bytes
 
 uvec4 philox(uvec2 key, uvec4 c) {
     for (int round = 0; round < 10; ++round) {
@@ -63,8 +64,11 @@ void main() {
         uint carry;
         uint low = uaddCarry(counter.x, block, carry);
         uvec4 four = values(philox(key, uvec4(low, counter.y + carry, 0u, 0u)));
-        for (uint k = 0u; k < 4u; ++k)
-            if (block * 4u + k < push.count) to[push.to_offset + block * 4u + k] = four[k];
+        uint left = push.count - block * 4u;
+        if (left >= 4u)
+            to4[push.to_offset / 4u + block] = four;
+        else
+            for (uint k = 0u; k < left; ++k) to[push.to_offset + block * 4u + k] = four[k];
     }
 }
 #endif

@@ -73,7 +73,13 @@ int cell(int i, int first_axis, int rank, int strides[MAX_AXES]) {
 
 #if MERGE
 void fold(inout State s[ACROSS], int kept, int first, int last, int step) {
-    for (int i = first; i < last; i += step) s[0] = merged(s[0], from[push.from_offset + i * push.kept + kept]);
+    for (int i = first; i < last; i += step * BATCH) {
+        State other[BATCH];
+        [[unroll]] for (int b = 0; b < BATCH; ++b)
+            other[b] = from[push.from_offset + min(i + b * step, last - 1) * push.kept + kept];
+        [[unroll]] for (int b = 0; b < BATCH; ++b)
+            if (i + b * step < last) s[0] = merged(s[0], other[b]);
+    }
 }
 
 void fold_tail(inout State s, int kept) {}
@@ -113,16 +119,17 @@ void take_words(inout State s[ACROSS], WORDS x, WORDS y, int i, WORDS first) {
 void fold(inout State s[ACROSS], int kept, int first, int last, int step) {
     int base = push.from_offset + cell(kept, 0, KEPT_RANK, push.strides);
     WORDS start = load(base);
-    for (int i = first; i < last; i += step * BATCH) {
+    int i = first;
+    for (; i + (BATCH - 1) * step < last; i += BATCH * step) {
         WORDS x[BATCH], y[BATCH];  // several loads on their way at once
         [[unroll]] for (int b = 0; b < BATCH; ++b) {
-            int at = min(i + b * step, last - 1);
-            x[b] = load(base + cell(at, KEPT_RANK, FOLDED_RANK, push.strides));
-            y[b] = load_second(kept, at);
+            x[b] = load(base + cell(i + b * step, KEPT_RANK, FOLDED_RANK, push.strides));
+            y[b] = load_second(kept, i + b * step);
         }
-        [[unroll]] for (int b = 0; b < BATCH; ++b)
-            if (i + b * step < last) take_words(s, x[b], y[b], i + b * step, start);
+        [[unroll]] for (int b = 0; b < BATCH; ++b) take_words(s, x[b], y[b], i + b * step, start);
     }
+    for (; i < last; i += step)
+        take_words(s, load(base + cell(i, KEPT_RANK, FOLDED_RANK, push.strides)), load_second(kept, i), i, start);
 }
 
 // What lies behind the fours of a fold.

@@ -45,8 +45,14 @@ vec2 apart_squares(vec2 sum, vec2 squares, vec2 count) {
     return apart.x < 0.0 ? vec2(0.0) : apart;
 }
 
+vec2 two_square(float x) {
+    float high = uintBitsToFloat(floatBitsToUint(x) & 0xFFFFF000u);
+    precise float low = x - high, square = x * x, lost = ((high * high - square) + 2.0 * high * low) + low * low;
+    return vec2(square, lost);
+}
+
 void add_square(inout vec2 sum, float x) {
-    vec2 square = two_product(x, x);
+    vec2 square = two_square(x);
     add(sum, square.x);
     sum.y += square.y;
 }
@@ -90,7 +96,13 @@ State merged(State a, State b) {
 }
 
 void take(inout State s, uint x, int at, uint first) {
-    s = merged(s, normalised(State(vec2(uintBitsToFloat(x), 0.0), 0, 0)));
+    uint exponent = (x >> 23) & 0xFFu;
+    bool normal = exponent - 1u < 254u;
+    float digit = uintBitsToFloat(normal ? (x & 0x807FFFFFu) | 0x3F800000u : x);
+    s.exponent += normal ? int(exponent) - 127 : 0;
+    vec2 product = two_product(s.digits.x, digit);
+    s.digits = vec2(product.x, product.y + s.digits.y * digit);
+    if (abs(s.digits.x) > 1e18) s = normalised(s);
 }
 
 uint finished(State s, vec2 count, vec2 divisor) {
@@ -194,10 +206,10 @@ State nothing() { return State(vec2(0.0), vec2(0.0), vec2(0.0), vec2(0.0)); }
 
 void take(inout State s, uint word, int at, uint first) {
     float x = uintBitsToFloat(word), size = abs(x);
+    if (size > 1e15) add(s.large, x * DOWN * (x * DOWN));
+    else if (size < 1e-15) add(s.small, x * UP * (x * UP));
+    else add(s.medium, x * x);
     if (is_nan(x)) s.medium.x = x;
-    else if (size > 1e15) add_square(s.large, x * DOWN);
-    else if (size < 1e-15) add_square(s.small, x * UP);
-    else add_square(s.medium, x);
 }
 
 State merged(State a, State b) {
@@ -238,17 +250,14 @@ vec2 exp_pair(vec2 d) {
     return e * power_of_two(int(n));
 }
 
+// One exponential scales whichever is smaller, the new element or what came before.
 void take(inout State s, uint word, int at, uint first) {
     float x = uintBitsToFloat(word);
     if (is_nan(s.top) || x == -INFINITY) return;
-    if (is_nan(x)) {
-        s.top = x;
-    } else if (x > s.top) {
-        vec2 kept = s.top == -INFINITY ? vec2(0.0) : pair_product(s.sum, exp_pair(two_sum(s.top, -x)));
-        s = State(plus(kept, vec2(1.0, 0.0)), x, 0.0);
-    } else {
-        s.sum = plus(s.sum, exp_pair(two_sum(x, -s.top)));
-    }
+    bool higher = x > s.top;
+    vec2 d = two_sum(x, -s.top), e = exp_pair(higher ? -d : d);
+    s.sum = higher ? plus(pair_product(s.sum, e), vec2(1.0, 0.0)) : plus(s.sum, e);
+    s.top = is_nan(x) || higher ? x : s.top;
 }
 
 State merged(State a, State b) {
