@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from tinyadept.backends.vulkan.drivers import FAMILIES
 from tinyadept.ops import registry
 
 README = Path(__file__).parent.parent / "README.md"
@@ -29,9 +30,16 @@ def table() -> str:
     for op in registry.values():
         mark = "" if any(op.vjps) else "°"
         groups.setdefault((op.family.name, TAKES[op.takes]), []).append(f"`{op.name}`{mark}")
-    lines = ["| family | ops | dtypes | numpy |", "|---|---|---|---|"]
-    lines += [f"| {family} | {' '.join(ops)} | {takes} | yes |" for (family, takes), ops in groups.items()]
-    return "\n".join([*lines, "", f"{len(registry)} rows; ° marks those through which no gradient flows."])
+    lines = ["| family | ops | dtypes | numpy | vulkan |", "|---|---|---|---|---|"]
+    for (family, takes), ops in groups.items():
+        lines.append(f"| {family} | {' '.join(ops)} | {takes} | yes | {'yes' if on_vulkan(family) else 'no'} |")
+    notes = f"{len(registry)} rows; ° marks those through which no gradient flows. Vulkan has all dtypes but int64"
+    return "\n".join([*lines, "", f"{notes} and float64."])
+
+
+def on_vulkan(family: str) -> bool:
+    """Whether the backend has a driver for a family, or needs none: moves change the view alone."""
+    return family in FAMILIES or family in ("move", "transfer")
 
 
 def updated(readme: str) -> str:
