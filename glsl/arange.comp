@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 // start + i · step.
-//   -DKIND=0: integers, modulo 2³².  1: floats, from terms that are doubles on the host.  2: the same, cut to integers.
+//   -DKIND=0: integers, modulo 2³².  1: floats, from terms that are doubles.  2: those, cut to integers.
 //   -DOUT=INT32, UINT8, BOOL or FLOAT32
 #include "grid.glsl"
 #include "math.glsl"

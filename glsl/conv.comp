@@ -15,6 +15,7 @@
 //
 //   -DOP_conv, -DOP_conv_input, -DOP_conv_weight
 //   -DTYPE=float -DTYPE4=vec4, or int and ivec4;  -DMASK=255 for uint8
+//   -DSTRIDED=1 where a step of the places is not 1
 //   -DTILED=1          64 x 64 results a workgroup, by way of shared memory: for GPUs
 //   -DTILED=0          ROWS x COLUMNS results a lane, without barriers: for CPUs, and for few rows
 
@@ -60,12 +61,9 @@ const int NOWHERE = 1 << 31;
 int met(ivec3 sum) {
     ivec3 cells = triple(push.cells);
     bool inside = all(greaterThanEqual(sum, ivec3(0)));
-#ifdef OP_conv_input
-    ivec3 steps = place_steps(), cell = sum;
-    if (steps != ivec3(1)) {
-        cell = sum / steps;
-        inside = inside && cell * steps == sum;
-    }
+#if defined(OP_conv_input) && STRIDED
+    ivec3 cell = sum / place_steps();
+    inside = inside && cell * place_steps() == sum;
 #else
     ivec3 cell = sum;
 #endif
@@ -103,51 +101,22 @@ uint stored(TYPE x) {
 // The piece of `length` that part `at` of `parts` has.
 ivec2 piece(int length, int at, int parts) {
     int each = (length + parts - 1) / parts;
-    return ivec2(min(length, at * each), min(length, (at + 1) * each));
+    return ivec2(at * each, min(length, (at + 1) * each));
 }
 
 int tap_parts() { return int(push.splits & 0xFFFFu); }
 int inner_parts() { return int(push.splits >> 16); }
 
+// A place meets no cell for some taps, whose products are 0; but 0 times infinity is not. So a sum of conv_input that is
+// not finite is made again, of what is met alone.
 #if defined(OP_conv_input) && FLOATING
-bool within(int i, ivec2 range) { return i >= range.x && i < range.y; }
-
-bool in_part(int part, int tap, int inner) {
-    int taps = product(triple(push.taps));
-#if TILED
-    return within(inner * taps + tap, piece(push.inners * taps, part, tap_parts() * inner_parts()));
-#else
-    return within(tap, piece(taps, part % tap_parts(), tap_parts())) &&
-           within(inner, piece(push.inners, part / tap_parts(), inner_parts()));
-#endif
-}
-
-// A place meets no cell for some taps, whose products are 0; but 0 times infinity is not. So a sum that is not finite
-// is made again, of what is met alone.
-TYPE checked(TYPE sum, int part, int group, int row, int column) {
-    if ((floatBitsToUint(sum) & 0x7F800000u) != 0x7F800000u) return sum;
-    ivec3 places = triple(push.places), taps = triple(push.taps);
-    int outer = column / product(places);
-    ivec3 place = place_part(unravel(column - outer * product(places), places));
-    sum = TYPE(0);
-    for (int t = 0; t < product(taps); ++t) {
-        ivec3 tap = unravel(t, taps);
-        int cell = met(place + tap_part(tap));
-        int at = push.a + group * a_group() + row * push.a_row + dot_of(tap, triple(push.a_tap));
-        int from = push.b + group * b_group() + outer * push.b_outer + cell;
-        if (cell != NOWHERE)
-            for (int i = 0; i < push.inners; ++i)
-                if (in_part(part, t, i)) sum += a[at + i * push.a_inner] * b[from + i * push.b_inner];
-    }
-    return sum;
-}
-#else
-#define checked(sum, part, group, row, column) (sum)
+#define RECHECKED 1
+bool is_finite(float x) { return (floatBitsToUint(x) & 0x7F800000u) != 0x7F800000u; }
 #endif
 
 void put(int part, int group, int row, int column, TYPE sum) {
     int whole = push.groups * push.rows * push.outers * product(triple(push.places));
-    to[push.to + part * whole + target(group, row, column)] = stored(checked(sum, part, group, row, column));
+    to[push.to + part * whole + target(group, row, column)] = stored(sum);
 }
 
 #if TILED
@@ -230,6 +199,38 @@ void multiply(ivec2 mine) {
     }
 }
 
+#if RECHECKED
+bool in_part(int part, int tap, int inner) {
+    int taps = product(triple(push.taps)), at = inner * taps + tap;
+    ivec2 range = piece(push.inners * taps, part, tap_parts() * inner_parts());
+    return at >= range.x && at < range.y;
+}
+
+TYPE checked(TYPE sum, int part, int group, int row, int column) {
+    if (is_finite(sum)) return sum;
+    ivec3 places = triple(push.places), taps = triple(push.taps);
+    int outer = column / product(places);
+    ivec3 place = place_part(unravel(column - outer * product(places), places));
+    sum = TYPE(0);
+    for (int t = 0; t < product(taps); ++t) {
+        ivec3 tap = unravel(t, taps);
+        int cell = met(place + tap_part(tap));
+        int at = push.a + group * a_group() + row * push.a_row + dot_of(tap, triple(push.a_tap));
+        int from = push.b + group * b_group() + outer * push.b_outer + cell;
+        if (cell != NOWHERE)
+            for (int i = 0; i < push.inners; ++i)
+                if (in_part(part, t, i)) sum += a[at + i * push.a_inner] * b[from + i * push.b_inner];
+    }
+    return sum;
+}
+#else
+#define checked(sum, part, group, row, column) (sum)
+#endif
+
+void finish(int part, int group, int row, int column, TYPE sum) {
+    put(part, group, row, column, checked(sum, part, group, row, column));
+}
+
 void main() {
     int lane = int(gl_LocalInvocationIndex), width = push.outers * product(triple(push.places));
     ivec2 mine = ivec2(lane / 16, lane % 16) * MINE;
@@ -252,7 +253,7 @@ void main() {
         [[unroll]] for (int i = 0; i < MINE; ++i)
             [[unroll]] for (int j = 0; j < 4; ++j)
                 if (row + mine.x + i < push.rows && column + mine.y + j < width)
-                    put(part, group, row + mine.x + i, column + mine.y + j, sums[i][j]);
+                    finish(part, group, row + mine.x + i, column + mine.y + j, sums[i][j]);
     }
 }
 
@@ -260,33 +261,36 @@ void main() {
 layout(local_size_x_id = 0) in;
 
 // Rows belong to the workgroup, so that all its lanes load the same words of a at once; columns belong to lanes.
-void block(int part, int group, int row, int column) {
-    int width = push.outers * product(triple(push.places)), lanes = int(gl_WorkGroupSize.x);
-    ivec3 taps = triple(push.taps), places[COLUMNS];
+struct Block {
+    int a, row;
+    ivec3 places[COLUMNS];
     int from[COLUMNS];
-    [[unroll]] for (int c = 0; c < COLUMNS; ++c) {
-        int mine = min(column + c * lanes, width - 1), outer = mine / product(triple(push.places));
-        places[c] = place_part(unravel(mine - outer * product(triple(push.places)), triple(push.places)));
-        from[c] = push.b + group * b_group() + outer * push.b_outer;
-    }
-    ivec2 tap_range = piece(product(taps), part % tap_parts(), tap_parts());
-    ivec2 inner_range = piece(push.inners, part / tap_parts(), inner_parts());
-    TYPE sums[ROWS][COLUMNS];
-    [[unroll]] for (int r = 0; r < ROWS; ++r) [[unroll]] for (int c = 0; c < COLUMNS; ++c) sums[r][c] = TYPE(0);
-    ivec3 tap = unravel(tap_range.x, taps);
-    for (int t = tap_range.x; t < tap_range.y; ++t) {
-        int cells[COLUMNS];
-        [[unroll]] for (int c = 0; c < COLUMNS; ++c) cells[c] = met(places[c] + tap_part(tap));
-        int at = push.a + group * a_group() + dot_of(tap, triple(push.a_tap));
-        for (int i = inner_range.x; i < inner_range.y; ++i) {
-            TYPE right[COLUMNS];
+    ivec2 taps, inners;  // what this part has of them
+};
+
+TYPE sums[ROWS][COLUMNS];
+
+// What one tap adds. Where `strict`, products of what is not met are left out, also those that would be NaN.
+void add_tap(Block block, ivec3 tap, const bool strict) {
+    int cells[COLUMNS], at = block.a + dot_of(tap, triple(push.a_tap));
+    [[unroll]] for (int c = 0; c < COLUMNS; ++c) cells[c] = met(block.places[c] + tap_part(tap));
+    for (int i = block.inners.x; i < block.inners.y; ++i) {
+        TYPE right[COLUMNS];
+        [[unroll]] for (int c = 0; c < COLUMNS; ++c)
+            right[c] = cells[c] != NOWHERE ? b[block.from[c] + cells[c] + i * push.b_inner] : TYPE(0);
+        [[unroll]] for (int r = 0; r < ROWS; ++r) {
+            TYPE left = a[at + min(block.row + r, push.rows - 1) * push.a_row + i * push.a_inner];
             [[unroll]] for (int c = 0; c < COLUMNS; ++c)
-                right[c] = cells[c] != NOWHERE ? b[from[c] + cells[c] + i * push.b_inner] : TYPE(0);
-            [[unroll]] for (int r = 0; r < ROWS; ++r) {
-                TYPE left = a[at + min(row + r, push.rows - 1) * push.a_row + i * push.a_inner];
-                [[unroll]] for (int c = 0; c < COLUMNS; ++c) sums[r][c] += left * right[c];
-            }
+                if (!strict || cells[c] != NOWHERE) sums[r][c] += left * right[c];
         }
+    }
+}
+
+void add_taps(Block block, const bool strict) {
+    ivec3 taps = triple(push.taps), tap = unravel(block.taps.x, taps);
+    [[unroll]] for (int r = 0; r < ROWS; ++r) [[unroll]] for (int c = 0; c < COLUMNS; ++c) sums[r][c] = TYPE(0);
+    for (int t = block.taps.x; t < block.taps.y; ++t) {
+        add_tap(block, tap, strict);
         ++tap.z;
         if (tap.z == taps.z) {
             tap.z = 0;
@@ -294,6 +298,27 @@ void block(int part, int group, int row, int column) {
             if (tap.y == taps.y) tap = ivec3(tap.x + 1, 0, 0);
         }
     }
+}
+
+void run_block(int part, int group, int row, int column) {
+    Block block;
+    int size = product(triple(push.places)), width = push.outers * size, lanes = int(gl_WorkGroupSize.x);
+    block.a = push.a + group * a_group();
+    block.row = row;
+    [[unroll]] for (int c = 0; c < COLUMNS; ++c) {
+        int mine = min(column + c * lanes, width - 1), outer = mine / size;
+        block.places[c] = place_part(unravel(mine - outer * size, triple(push.places)));
+        block.from[c] = push.b + group * b_group() + outer * push.b_outer;
+    }
+    block.taps = piece(product(triple(push.taps)), part % tap_parts(), tap_parts());
+    block.inners = piece(push.inners, part / tap_parts(), inner_parts());
+    add_taps(block, false);
+#if RECHECKED
+    bool finite = true;
+    [[unroll]] for (int r = 0; r < ROWS; ++r)
+        [[unroll]] for (int c = 0; c < COLUMNS; ++c) finite = finite && is_finite(sums[r][c]);
+    if (!finite) add_taps(block, true);
+#endif
     [[unroll]] for (int r = 0; r < ROWS; ++r)
         [[unroll]] for (int c = 0; c < COLUMNS; ++c)
             if (row + r < push.rows && column + c * lanes < width)
@@ -306,7 +331,7 @@ void main() {
     int parts = tap_parts() * inner_parts(), blocks = down * across * push.groups * parts;
     for (int t = int(gl_WorkGroupID.x); t < blocks; t += int(gl_NumWorkGroups.x)) {
         int column = t / down % across * span + int(gl_LocalInvocationID.x);
-        block(t / down / across / push.groups, t / down / across % push.groups, t % down * ROWS, column);
+        run_block(t / down / across / push.groups, t / down / across % push.groups, t % down * ROWS, column);
     }
 }
 #endif

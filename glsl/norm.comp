@@ -4,7 +4,7 @@
 // Brings rows to a common scale; axes may lie anywhere, the kept ones tell rows apart.
 //   -DOP_softmax, …   see norm.glsl
 //   -DINPUTS=2        there is a gradient
-//   -DALONG=4         a load takes four neighbours of the last folded axis, whose length the host has divided by four;
+//   -DALONG=4         a load takes four neighbours of the last folded axis, divided by four by the host;
 //   -DACROSS=4        or of the last kept axis, likewise
 //   -DHELD=8          FOLD_LANES lanes hold a row, with up to so many loads a lane, so that it is read once
 //   -DHELD=0          glsl/reduce.comp has folded the rows
@@ -48,13 +48,16 @@ ivec3 cells(int i, int first_axis, int rank) {  // of the result and of both inp
     ivec3 at = ivec3(0);
     for (int axis = first_axis + rank - 1; axis >= first_axis; --axis) {
         int rest = axis == first_axis ? 0 : int(uint(i) / uint(push.shape[axis]));
-        at += (i - rest * push.shape[axis]) * ivec3(push.to_strides[axis], push.x_strides[axis], push.y_strides[axis]);
+        ivec3 strides = ivec3(push.to_strides[axis], push.x_strides[axis], push.y_strides[axis]);
+        at += (i - rest * push.shape[axis]) * strides;
         i = rest;
     }
     return at;
 }
 
-ivec3 row_start(int kept) { return ivec3(push.to_offset, push.x_offset, push.y_offset) + cells(kept, 0, KEPT_RANK); }
+ivec3 row_start(int kept) {
+    return ivec3(push.to_offset, push.x_offset, push.y_offset) + cells(kept, 0, KEPT_RANK);
+}
 
 float nth(vec4 words, int k) { return words[k]; }
 float nth(float word, int k) { return word; }
@@ -74,6 +77,7 @@ const int ELEMENTS = HELD * ALONG;  // of a lane
 float x[ELEMENTS], y[ELEMENTS];
 
 int place(int h) { return h * FOLD_LANES + fold_lane(); }  // of the load h of this lane
+bool inside(int h) { return place(h) < push.folded; }
 
 void load_row(ivec3 start) {
     [[unroll]] for (int h = 0; h < HELD; ++h) {
@@ -86,58 +90,112 @@ void load_row(ivec3 start) {
     }
 }
 
+#if ALONG == 4
+vec4 four(float values[ELEMENTS], int h) {
+    return vec4(values[h * 4], values[h * 4 + 1], values[h * 4 + 2], values[h * 4 + 3]);
+}
+#endif
+
 #if defined(OP_softmax) || defined(OP_log_softmax)
-// With the largest element known, each exponential is needed once.
-State fold_row(float first) {
+// The largest element of the row, or NaN if there is one.
+float top_of_row() {
     State s = nothing();
-    [[unroll]] for (int i = 0; i < ELEMENTS; ++i)
-        if (place(i / ALONG) < push.folded && !is_nan(s.top)) s.top = is_nan(x[i]) ? x[i] : max(s.top, x[i]);
-    s = State(vec2(0.0), shared_out(s).top, 0.0);
+    uint bits = 0u;
     [[unroll]] for (int i = 0; i < ELEMENTS; ++i) {
-        float e = exp_apart(x[i], s.top);
-        if (place(i / ALONG) < push.folded) add(s.sum, e);
+        s.top = max(s.top, inside(i / ALONG) ? x[i] : -INFINITY);
+        bits = max(bits, floatBitsToUint(x[i]) & 0x7FFFFFFFu);  // behind the row, some of it again
+    }
+    if (bits > 0x7F800000u) s.top = NAN;
+    return shared_out(s).top;
+}
+
+// With the largest element known, each exponential is needed once.
+State fold_row(vec2 row_length) {
+    State s = State(vec2(0.0), top_of_row(), 0.0);
+    [[unroll]] for (int h = 0; h < HELD; ++h) {
+        float e[ALONG];
+        [[unroll]] for (int k = 0; k < ALONG; ++k) e[k] = exp_apart(x[h * ALONG + k], s.top);
 #ifdef OP_softmax
-        x[i] = e;
+        [[unroll]] for (int k = 0; k < ALONG; ++k) x[h * ALONG + k] = e[k];
+#endif
+        if (!inside(h)) continue;
+#if ALONG == 4 && defined(OP_softmax)
+        add(s.sum, sum_of(vec4(e[0], e[1], e[2], e[3])));
+#else  // the logarithm of a sum near 1 needs what lies behind the 1
+        [[unroll]] for (int k = 0; k < ALONG; ++k) add(s.sum, e[k]);
 #endif
     }
     return shared_out(s);
 }
 #else
-State fold_row(float first) {
-    State s = nothing();
+
+#if CENTRED
+void centre(vec2 row_length) {
+    State sums = nothing();
     [[unroll]] for (int i = 0; i < ELEMENTS; ++i)
-        if (place(i / ALONG) < push.folded) take(s, x[i], y[i], first);
+        if (inside(i / ALONG)) {
+            add(sums.squares, x[i]);
+#if INPUTS == 2
+            add(sums.products, y[i]);
+#endif
+        }
+    sums = shared_out(sums);
+    vec2 mean = pair_quotient(sums.squares, row_length);
+    [[unroll]] for (int i = 0; i < ELEMENTS; ++i) {
+        precise float rest = (x[i] - mean.x) - mean.y;
+        x[i] = rest;
+    }
+#if INPUTS == 2
+    vec2 mean_y = pair_quotient(sums.products, row_length);
+    [[unroll]] for (int i = 0; i < ELEMENTS; ++i) {
+        precise float rest = (y[i] - mean_y.x) - mean_y.y;
+        y[i] = rest;
+    }
+#endif
+}
+#endif
+
+State fold_row(vec2 row_length) {
+#if CENTRED
+    centre(row_length);
+#endif
+    State s = nothing();
+    [[unroll]] for (int h = 0; h < HELD; ++h)
+#if ALONG == 4
+        if (inside(h)) take_four(s, four(x, h), four(y, h));
+#else
+        if (inside(h)) take(s, x[h], y[h], 0.0);
+#endif
     return shared_out(s);
 }
 #endif
 
-void write_row(Row row, int start, float first) {
+void write_row(Row row, int start) {
     [[unroll]] for (int h = 0; h < HELD; ++h) {
         WORDS result;
 #ifdef OP_softmax
 #define RESULT(i) x[i] * row.share
 #else
-#define RESULT(i) applied(row, x[i], y[i], first)
+#define RESULT(i) applied(row, x[i], y[i], 0.0)
 #endif
 #if WIDTH == 4
         [[unroll]] for (int k = 0; k < 4; ++k) result[k] = RESULT(h * 4 + k);
 #else
         result = RESULT(h);
 #endif
-        if (place(h) < push.folded) to[(start + cells(place(h), KEPT_RANK, FOLDED_RANK).x) / WIDTH] = result;
+        if (inside(h)) to[(start + cells(place(h), KEPT_RANK, FOLDED_RANK).x) / WIDTH] = result;
     }
 }
 
 void main() {
-    int count = push.folded * ALONG;
+    int count = push.folded * ALONG, rows = int(gl_NumWorkGroups.x) * FOLDS;
     vec2 row_length = two_sum(float(count & 0x7FFFF000), float(count & 0xFFF));
-    for (int first_row = int(gl_WorkGroupID.x) * FOLDS; first_row < push.kept; first_row += int(gl_NumWorkGroups.x) * FOLDS) {
-        int kept = first_row + own_fold();
+    for (int first = int(gl_WorkGroupID.x) * FOLDS; first < push.kept; first += rows) {
+        int kept = first + own_fold();
         ivec3 start = row_start(min(kept, push.kept - 1));
-        float first = nth(x_words[start.y / WIDTH], 0);
         load_row(start);
-        Row row = finished(fold_row(first), row_length, push.eps);
-        if (kept < push.kept) write_row(row, start.x, first);
+        Row row = finished(fold_row(row_length), row_length, push.eps);
+        if (kept < push.kept) write_row(row, start.x);
     }
 }
 

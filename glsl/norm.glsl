@@ -1,10 +1,14 @@
-// What it means to bring rows to a common scale, op by op: -DOP_softmax and so on, named as in the table. First a row is
-// folded, as in reduce.glsl, where `x` comes from the tensor that is brought to scale and `y` from the gradient:
+// What it means to bring rows to a common scale, op by op: -DOP_softmax and so on, named as in the table.
+// First a row is folded, as in reduce.glsl, where `x` comes from the tensor that is brought to scale and
+// `y` from the gradient:
 //   State nothing(),  void take(s, x, y, first),  State merged(a, b)
 // and then
 //   Row finished(s, count, eps)          is what all elements of the row need to know, in 2, 4 or 8 words;
 //   float applied(row, x, y, first)      is an element of the result.
 #include "reduce.glsl"
+
+// Of terms whose rounding the bounds allow.
+float sum_of(vec4 x) { return (x.x + x.y) + (x.z + x.w); }
 
 float apart(float x, vec2 mean, float first) {
     vec2 d = two_sum(x, -first);
@@ -31,14 +35,17 @@ float scale_of(vec2 total, vec2 count, float eps) {
 struct State { vec2 sum; float top, unused; };  // Σ exp(x - top)
 State nothing() { return State(vec2(0.0), -INFINITY, 0.0); }
 
+const float LEAST = -87.3365;  // whose exponential is the least that is not subnormal
+
 // e to the power x - top, for x <= top; the difference is not rounded. Nothing is promised of NaN.
 float exp_apart(float x, float top) {
     vec2 d = two_sum(x, -top);
-    float t = max(d.x, -87.0);
-    precise float shifted = t * LOG2_E + 12582912.0, n = shifted - 12582912.0;  // 1.5 · 2^23 rounds to an integer
+    float t = max(d.x, LEAST);
+    precise float shifted = t * LOG2_E + 12582912.0;  // 1.5 · 2²³ leaves no room for a fraction
+    precise float n = shifted - 12582912.0;
     precise float r = ((t - n * LN2_HIGH) - n * LN2_LOW) + d.y;
     float y = 1.0 + (r + r * r * exp_series(r));
-    return d.x < -87.0 ? 0.0 : uintBitsToFloat(floatBitsToUint(y) + (floatBitsToUint(shifted) << 23));
+    return d.x < LEAST ? 0.0 : uintBitsToFloat(floatBitsToUint(y) + (floatBitsToUint(shifted) << 23));
 }
 
 void take(inout State s, float x, float y, float first) {
@@ -54,12 +61,19 @@ void take(inout State s, float x, float y, float first) {
     }
 }
 
+#if HELD  // lanes agree on `top` before they sum
+State merged(State a, State b) {
+    float top = is_nan(a.top) ? a.top : is_nan(b.top) ? b.top : max(a.top, b.top);
+    return State(plus(a.sum, b.sum), top, 0.0);
+}
+#else
 State merged(State a, State b) {
     if (is_nan(a.top) || b.top == -INFINITY) return a;
     if (is_nan(b.top) || a.top == -INFINITY) return b;
     State high = a.top > b.top ? a : b, low = a.top > b.top ? b : a;
     return State(plus(high.sum, low.sum * exp_apart(low.top, high.top)), high.top, 0.0);
 }
+#endif
 
 #ifdef OP_softmax
 struct Row { float top, share; };
@@ -96,7 +110,8 @@ State merged(State a, State b) { return State(plus(a.sum, b.sum), plus(a.squares
 
 struct Row { vec2 mean; float scale, unused; };  // mean of x - first
 Row finished(State s, vec2 count, float eps) {
-    return Row(pair_quotient(s.sum, count), scale_of(apart_squares(s.sum, s.squares, count), count, eps), 0.0);
+    float scale = scale_of(apart_squares(s.sum, s.squares, count), count, eps);
+    return Row(pair_quotient(s.sum, count), scale, 0.0);
 }
 float applied(Row row, float x, float y, float first) { return apart(x, row.mean, first) * row.scale; }
 
@@ -117,7 +132,8 @@ void take(inout State s, float x, float y, float first) {
 }
 
 State merged(State a, State b) {
-    return State(plus(a.sum, b.sum), plus(a.squares, b.squares), plus(a.sum_y, b.sum_y), plus(a.products, b.products));
+    vec2 sum_y = plus(a.sum_y, b.sum_y), products = plus(a.products, b.products);
+    return State(plus(a.sum, b.sum), plus(a.squares, b.squares), sum_y, products);
 }
 
 // scale · (y - mean y - x̂ · mean(x̂ y)), where x̂ = (x - mean) · scale
@@ -138,6 +154,7 @@ float applied(Row row, float x, float y, float first) {
 struct State { vec2 squares; };
 State nothing() { return State(vec2(0.0)); }
 void take(inout State s, float x, float y, float first) { add(s.squares, x * x); }
+void take_four(inout State s, vec4 x, vec4 y) { add(s.squares, sum_of(x * x)); }
 State merged(State a, State b) { return State(plus(a.squares, b.squares)); }
 
 struct Row { float scale, unused; };
@@ -152,6 +169,11 @@ State nothing() { return State(vec2(0.0), vec2(0.0)); }
 void take(inout State s, float x, float y, float first) {
     add(s.squares, x * x);
     add(s.products, x * y);
+}
+
+void take_four(inout State s, vec4 x, vec4 y) {
+    add(s.squares, sum_of(x * x));
+    add(s.products, sum_of(x * y));
 }
 
 State merged(State a, State b) { return State(plus(a.squares, b.squares), plus(a.products, b.products)); }

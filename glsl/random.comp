@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Philox4x32-10 (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC11): block j of four words depends on the
-// key and on counter + j alone.
+// Philox4x32-10 (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC11): block j of four words
+// depends on the key and on counter + j alone.
 //   -DOP_random_bits, -DOP_uniform, -DOP_normal: what the words become
 //   -DOP_advance: the counter moves on
 #include "grid.glsl"
@@ -43,12 +43,14 @@ uvec4 values(uvec4 words) { return floatBitsToUint(vec4(words >> 8) * exp2(-24.0
 #elif defined(OP_normal)
 #include "math.glsl"
 
-// Box and Muller's transform. A 24-bit fraction of a turn is reduced to an octant before it is rounded. 2π is a
-// double in the definition, which shows at quarter turns: their small cosine and sine are what 2π lacks.
+// Box and Muller's transform. A 24-bit fraction of a turn is reduced to an octant before it is rounded. 2π
+// is a double in the definition, which shows at quarter turns: their small cosine and sine are what 2π
+// lacks.
 vec2 normal_pair(uvec2 words) {
     float radius = math_sqrt(-2.0 * math_log(float((words.x >> 8) + 1u) * exp2(-24.0)));
     uint turn = words.y >> 8, quarter = (turn + (1u << 21)) >> 22;
-    precise float angle = float(int(turn) - int(quarter << 22)) * 3.74507039e-7 - float(quarter) * 6.12323400e-17;
+    float rest = float(int(turn) - int(quarter << 22));
+    precise float angle = rest * 3.74507039e-7 - float(quarter) * 6.12323400e-17;
     float c = cos_series(angle), s = sin_series(angle);
     vec2 direction = (quarter & 1u) == 0u ? vec2(c, s) : vec2(-s, c);
     return radius * ((quarter & 2u) == 0u ? direction : -direction);

@@ -1,12 +1,12 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Folds some axes of a strided view, the kept ones in row-major order. A workgroup has FOLD_LANES lanes for each result,
-// which meet in shared memory. Long folds are cut into parts: each leaves a State in memory, which a second dispatch
-// folds. On a CPU a workgroup is one vector of lanes, and there are few of them.
+// Folds some axes of a strided view, the kept ones in row-major order. A workgroup has FOLD_LANES lanes for
+// each result, which meet in shared memory. Long folds are cut into parts: each leaves a State in memory,
+// which a second dispatch folds. On a CPU a workgroup is one vector of lanes, and there are few of them.
 //   -DOP_sum, … -DFLOATING=1    see reduce.glsl;  -DNORM=1 -DOP_softmax, …: see norm.glsl
 //   -DINPUTS=2   there is a gradient beside the input
-//   -DALONG=4    a load takes four neighbours of the last folded axis, whose length the host has divided by four
+//   -DALONG=4    a load takes four neighbours of the last folded axis, which the host has divided by four;
 //   -DACROSS=4   or of the last kept axis, likewise, and a lane has four results
 //   -DPARTS=1    the result is a State;  -DMERGE=1: so are the elements, a row of them for each part
 
@@ -16,7 +16,7 @@ layout(constant_id = 2) const int KEPT_RANK = 0;    // axes: first the kept ones
 layout(constant_id = 3) const int FOLDED_RANK = 0;
 layout(constant_id = 4) const int BESIDE = 0;       // 1: neighbouring lanes have neighbouring results
 
-const int MAX_AXES = 7, BATCH = 4;
+const int MAX_AXES = 7, BATCH = ALONG * ACROSS == 4 ? 4 : 8;  // loads on their way at once
 
 layout(push_constant) uniform Push {
     int kept, folded;      // loads: of one fold for each result or four, and in a fold
@@ -121,15 +121,17 @@ void fold(inout State s[ACROSS], int kept, int first, int last, int step) {
     WORDS start = load(base);
     int i = first;
     for (; i + (BATCH - 1) * step < last; i += BATCH * step) {
-        WORDS x[BATCH], y[BATCH];  // several loads on their way at once
+        WORDS x[BATCH], y[BATCH];
         [[unroll]] for (int b = 0; b < BATCH; ++b) {
             x[b] = load(base + cell(i + b * step, KEPT_RANK, FOLDED_RANK, push.strides));
             y[b] = load_second(kept, i + b * step);
         }
         [[unroll]] for (int b = 0; b < BATCH; ++b) take_words(s, x[b], y[b], i + b * step, start);
     }
-    for (; i < last; i += step)
-        take_words(s, load(base + cell(i, KEPT_RANK, FOLDED_RANK, push.strides)), load_second(kept, i), i, start);
+    for (; i < last; i += step) {
+        WORDS x = load(base + cell(i, KEPT_RANK, FOLDED_RANK, push.strides));
+        take_words(s, x, load_second(kept, i), i, start);
+    }
 }
 
 // What lies behind the fours of a fold.

@@ -1,14 +1,14 @@
-// What it means to fold elements, op by op: -DOP_sum and so on, named as in the table; FLOATING says whether elements
-// are floats. Each op has a State of 1, 2, 4 or 8 words and
+// What it means to fold elements, op by op: -DOP_sum and so on, named as in the table; FLOATING says
+// whether elements are floats. Each op has a State of 1, 2, 4 or 8 words and
 //   State nothing()                    the fold of no element;
-//   void take(s, x, at, first)         fold one more element in: its word, its place, and the word of the first one;
+//   void take(s, x, at, first)         fold one more element in: its word, its place, the first one's word;
 //   State merged(a, b)                 the fold of what both have folded;
 //   uint finished(s, count, divisor)   the word of the result, for so many elements.
 // Elements may come in any order, so places decide where the order matters.
 #include "math.glsl"
 
-// A sum of floats, and apart from it the sum of what its roundings lost (Neumaier, ZAMM 54, 1974). An infinity or NaN
-// shows in the first only.
+// A sum of floats, and apart from it the sum of what its roundings lost (Neumaier, ZAMM 54, 1974). An
+// infinity or NaN shows in the first only.
 void add(inout vec2 sum, float x) {
     vec2 next = two_sum(sum.x, x);
     sum = vec2(next.x, sum.y + next.y);
@@ -35,8 +35,9 @@ vec2 pair_quotient(vec2 a, vec2 b) {
     return two_sum(q, rest / b.x);
 }
 
-// Σ(x - mean)², from sums of x - c and of (x - c)². If c is one of n elements, n (c - mean)² is at most n times the
-// result, so that the subtraction costs log2 n of the 47 bits that a pair has, however far the mean is from zero.
+// Σ(x - mean)², from sums of x - c and of (x - c)². If c is one of n elements, n (c - mean)² is at most n
+// times the result, so that the subtraction costs log2 n of the 47 bits that a pair has, however far the
+// mean is from zero.
 vec2 apart_squares(vec2 sum, vec2 squares, vec2 count) {
     sum = settled(sum);
     squares = settled(squares);
@@ -47,7 +48,8 @@ vec2 apart_squares(vec2 sum, vec2 squares, vec2 count) {
 
 vec2 two_square(float x) {
     float high = uintBitsToFloat(floatBitsToUint(x) & 0xFFFFF000u);
-    precise float low = x - high, square = x * x, lost = ((high * high - square) + 2.0 * high * low) + low * low;
+    precise float low = x - high, square = x * x;
+    precise float lost = ((high * high - square) + 2.0 * high * low) + low * low;
     return vec2(square, lost);
 }
 
@@ -65,7 +67,9 @@ State nothing() { return State(vec2(0.0)); }
 void take(inout State s, uint x, int at, uint first) { add(s.sum, uintBitsToFloat(x)); }
 State merged(State a, State b) { return State(plus(a.sum, b.sum)); }
 #ifdef OP_mean
-uint finished(State s, vec2 count, vec2 divisor) { return floatBitsToUint(rounded(pair_quotient(s.sum, count))); }
+uint finished(State s, vec2 count, vec2 divisor) {
+    return floatBitsToUint(rounded(pair_quotient(s.sum, count)));
+}
 #else
 uint finished(State s, vec2 count, vec2 divisor) { return floatBitsToUint(rounded(s.sum)); }
 #endif
@@ -199,36 +203,34 @@ uint finished(State s, vec2 count, vec2 divisor) {
 
 #elif defined(OP_norm)
 
-// Squares of large and of small numbers are scaled, so that none overflows or vanishes (Blue, ACM TOMS 4, 1978).
-struct State { vec2 large, medium, small, unused; };
+// Where squares overflow, or vanish, those of scaled numbers take their place (Blue, ACM TOMS 4, 1978).
+// Numbers below 1e8 count for nothing beside squares that overflow.
+struct State { vec2 squares, large, small, unused; };
 const float DOWN = 8.27180613e-25, UP = 1.20892582e24;  // 2^-80, 2^80
 State nothing() { return State(vec2(0.0), vec2(0.0), vec2(0.0), vec2(0.0)); }
 
 void take(inout State s, uint word, int at, uint first) {
     float x = uintBitsToFloat(word), size = abs(x);
-    if (size > 1e15) add(s.large, x * DOWN * (x * DOWN));
-    else if (size < 1e-15) add(s.small, x * UP * (x * UP));
-    else add(s.medium, x * x);
-    if (is_nan(x)) s.medium.x = x;
+    add(s.squares, x * x);
+    if (size > 1e8) add(s.large, x * DOWN * (x * DOWN));
+    if (size < 1e-8 && size > 0.0) add(s.small, x * UP * (x * UP));
 }
 
 State merged(State a, State b) {
-    return State(plus(a.large, b.large), plus(a.medium, b.medium), plus(a.small, b.small), vec2(0.0));
+    return State(plus(a.squares, b.squares), plus(a.large, b.large), plus(a.small, b.small), vec2(0.0));
 }
 
 uint finished(State s, vec2 count, vec2 divisor) {
-    float large = rounded(s.large), medium = rounded(s.medium), small = rounded(s.small);
-    float root;
-    if (is_nan(medium)) root = medium;
-    else if (large > 0.0) root = math_sqrt(large + medium * DOWN * DOWN) * UP;
-    else if (medium > 0.0) root = math_sqrt(medium + small * DOWN * DOWN);
-    else root = math_sqrt(small) * DOWN;
+    float squares = rounded(s.squares), root = math_sqrt(squares);
+    if (is_infinite(squares)) root = math_sqrt(rounded(s.large)) * UP;
+    else if (squares < DOWN) root = math_sqrt(rounded(s.small)) * DOWN;
     return floatBitsToUint(root);
 }
 
 #elif defined(OP_logsumexp)
 
-// Σ exp(x - top) to 39 bits: where the logarithm nearly cancels against `top`, most digits of the sum are lost.
+// Σ exp(x - top) to 39 bits: where the logarithm nearly cancels against `top`, most digits of the sum are
+// lost.
 struct State { vec2 sum; float top, unused; };
 State nothing() { return State(vec2(0.0), -INFINITY, 0.0); }
 

@@ -1,66 +1,40 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Sums of values that share a key. Their pairs (key, place of the value) are sorted, line by line.
-//   -DSTEP=STARTS  starts[line][k]: the first pair of the line whose key is k or more, for k from 0 to `size`
-//   -DSTEP=SUM     the sum over each run, in order. Views: the result, the place of the line's values, and the starts
+// Sums of values that share a key, in order. Pairs (key, place of the value) are sorted, line by line; where a run of
+// equal keys begins, it is summed, and written to the place of its key. Views: that of key 0, the place of the line's
+// values, and the pair itself, whose memory counts pairs.
 //   -DIN=FLOAT32, INT32, UINT8 or BOOL
-#define STARTS 0
-#define SUM 1
+// A run may be longer than a lane can loop: it is added in pieces, by several dispatches. Meanwhile the result holds
+// the sum, and `lost` what that has lost to rounding.
 #define BOOL 0
 #define UINT8 1
 #define INT32 2
 #define FLOAT32 3
 
-#if STEP == STARTS
-#include "grid.glsl"
-
-layout(binding = 0) writeonly buffer Starts { uint starts[]; };
-layout(binding = 1) readonly buffer Pairs { uvec2 pairs[]; };
-
-layout(push_constant) uniform Push { uint count, size, width, to, from; } push;
-
-void main() {
-    EACH(i, push.count) {
-        uint line = i / (push.size + 1u), key = i - line * (push.size + 1u);
-        uint low = line * push.width, high = low + push.width;
-        while (low < high) {
-            uint middle = (low + high) / 2u;
-            if (pairs[push.from + middle].x < key)
-                low = middle + 1u;
-            else
-                high = middle;
-        }
-        starts[push.to + i] = low;
-    }
-}
-
-#else
-// A run may be longer than a lane can loop: it is added piece by piece, by several dispatches. Meanwhile the result
-// holds the sum, and `starts` behind its table what the sum has lost to rounding.
 #define VIEWS 3
-#define PARAMS uint pairs; uint lost; uint begin; uint end;
+#define PARAMS int step; int width; int lost; uint piece;
 #include "grid.glsl"
 #include "view.glsl"
 #include "math.glsl"
 
-const uint WHOLE = 0x7FFFFFFFu;  // `end` of the last piece
+layout(constant_id = 2) const int PIECE = 1 << 30;
+const uint LAST = 0x80000000u;        // a bit of `piece`
+const uint NO_KEY = 0xFFFFFFFFu;      // of an index that was out of range
 
 layout(binding = 0) buffer To { uint to[]; };
-layout(binding = 1) buffer Starts { uint starts[]; };
+layout(binding = 1) buffer Lost { uint lost[]; };
 layout(binding = 2) readonly buffer Values { uint values[]; };
 layout(binding = 3) readonly buffer Pairs { uvec2 pairs[]; };
 
-uint value(int first, uint pair) { return values[first + int(pairs[push.pairs + pair].y)]; }
-
 #if IN == FLOAT32
 #define T vec2  // the sum, and what it lost
-T state(uint i, uint before) { return vec2(uintBitsToFloat(before), uintBitsToFloat(starts[push.lost + i])); }
+T state(uint i, uint before) { return vec2(uintBitsToFloat(before), uintBitsToFloat(lost[uint(push.lost) + i])); }
 T added(T sum, uint word) {
     vec2 both = two_sum(sum.x, uintBitsToFloat(word));
     if (is_infinite(both.x)) return vec2(both.x, 0.0);  // what it has lost would be NaN
     return two_sum(both.x, both.y + sum.y);
 }
-void keep(uint i, T sum) { starts[push.lost + i] = floatBitsToUint(sum.y); }
+void keep(uint i, T sum) { lost[uint(push.lost) + i] = floatBitsToUint(sum.y); }
 uint rounded(T sum) { return floatBitsToUint(sum.x + sum.y); }
 uint plain(T sum) { return floatBitsToUint(sum.x); }
 #else
@@ -81,14 +55,20 @@ uint rounded(T sum) { return sum; }
 #endif
 
 void main() {
+    bool last = (push.piece & LAST) != 0u;
+    int begin = int(push.piece & ~LAST) * PIECE;
     EACH(i, push.count) {
-        int at = cell(2, i), target = cell(0, i), first = cell(1, i);
-        uint pair = starts[at] + push.begin, last = min(starts[at + 1], starts[at] + push.end);
-        T sum = push.begin == 0u ? T(0) : state(i, to[target]);
-        for (; pair < last; ++pair) sum = added(sum, value(first, pair));
-        bool last_piece = push.end == WHOLE;
-        if (!last_piece) keep(i, sum);
-        to[target] = last_piece ? rounded(sum) : plain(sum);
+        int head = cell(2, i), inside = (head - push.views[2].offset) % push.width;
+        uint key = pairs[head].x;
+        if (key == NO_KEY || (inside > 0 && pairs[head - 1].x == key)) continue;
+        int target = cell(0, i) + int(key) * push.step, first = cell(1, i);
+        int end = head - inside + push.width;
+        T sum = begin == 0 ? T(0) : state(i, to[target]);
+        for (int pair = head + begin; pair < min(end, head + begin + PIECE); ++pair) {
+            if (pairs[pair].x != key) break;
+            sum = added(sum, values[first + int(pairs[pair].y)]);
+        }
+        if (!last) keep(i, sum);
+        to[target] = last ? rounded(sum) : plain(sum);
     }
 }
-#endif

@@ -1,8 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Running sums along lines. A workgroup has SCAN_LANES lanes for each line, which walk it in chunks of ITEMS elements a
-// lane. Long lines are cut into parts; glsl/reduce.comp has then left the sum of each.
+// Running sums along lines. A workgroup has SCAN_LANES lanes for each line, which walk it in chunks of
+// ITEMS elements a lane. Long lines are cut into parts; glsl/reduce.comp has then left the sum of each.
 //   -DOP_cumsum -DFLOATING=1    see reduce.glsl
 //   -DCARRY=1                   lines come in parts
 
@@ -49,7 +49,7 @@ State before(State own, int lane, int line, out State total) {
     barrier();  // the last round has been read
     meeting[lane * LINES + line] = own;
     barrier();
-    for (int reach = 1; reach < SCAN_LANES; reach *= 2) {  // Hillis and Steele, from one half of the memory to the other
+    for (int reach = 1; reach < SCAN_LANES; reach *= 2) {  // Hillis and Steele
         State s = meeting[(side + lane) * LINES + line];
         if (lane >= reach) s = merged(meeting[(side + lane - reach) * LINES + line], s);
         side = SCAN_LANES - side;
@@ -65,7 +65,8 @@ State carried(int part, int index, int lane, int line) {
     State s = nothing();
 #if CARRY
     if (index < push.lines)
-        for (int p = lane; p < part; p += SCAN_LANES) s = merged(s, states[push.states_offset + p * push.lines + index]);
+        for (int p = lane; p < part; p += SCAN_LANES)
+            s = merged(s, states[push.states_offset + p * push.lines + index]);
     State total;
     before(s, lane, line, total);
     s = total;
@@ -91,9 +92,10 @@ void main() {
                 sums[k] = own;
             }
             State base = merged(carry, before(own, lane, line, total));
-            [[unroll]] for (int k = 0; k < ITEMS; ++k)
-                if (first + k < last)
-                    to[start.x + (first + k) * push.to_step] = finished(merged(base, sums[k]), vec2(0.0), vec2(0.0));
+            [[unroll]] for (int k = 0; k < ITEMS; ++k) {
+                uint word = finished(merged(base, sums[k]), vec2(0.0), vec2(0.0));
+                if (first + k < last) to[start.x + (first + k) * push.to_step] = word;
+            }
             carry = merged(carry, total);
         }
     }

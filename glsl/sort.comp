@@ -72,7 +72,7 @@ uint ordered(uint word) {
 #elif KEYS == INDEX
     if (word < uint(push.size)) return word;
     report(push.site, int(word), push.size);
-    return uint(push.size);
+    return 0xFFFFFFFFu;
 #else
     return word;
 #endif

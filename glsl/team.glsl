@@ -1,5 +1,5 @@
-// FOLD_LANES lanes of a workgroup share a fold, and meet in shared memory. The template defines FOLD_LANES, BESIDE and
-// State before it includes this.
+// FOLD_LANES lanes of a workgroup share a fold, and meet in shared memory. The template defines FOLD_LANES,
+// BESIDE and State before it includes this.
 //   BESIDE 1: neighbouring lanes have neighbouring folds;  0: they share one
 
 const int FOLDS = int(gl_WorkGroupSize.x) / FOLD_LANES;  // of a workgroup
@@ -23,7 +23,7 @@ State joined(State s) {
     barrier();  // the last round has been read
     meeting[own] = s;
     for (int width = FOLD_LANES; width > 1;) {
-        int next = (width + 7) / 8;
+        int next = (width + 3) / 4;
         barrier();
         if (lane < next) {
             for (int other = lane + next; other < width; other += next)

@@ -356,3 +356,49 @@ def test_unknown_devices():
         ta.zeros(1, device="cuda")
     with pytest.raises(ta.DeviceError, match="vulkan"):
         ta.zeros(1).to("vulkan:99")
+
+
+# --- no elements, no axes, no numbers ---
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "weight"),
+    [
+        (F.conv2d, (0, 3, 5, 5), (2, 3, 1, 1)),
+        (F.conv2d, (0, 3, 5, 5), (2, 3, 3, 3)),
+        (F.conv2d, (2, 3, 5, 5), (0, 3, 3, 3)),
+        (F.conv2d, (2, 3, 5, 5), (0, 3, 1, 1)),
+        (lambda x: F.max_pool2d(x, 2), (0, 3, 4, 4), None),
+        (lambda x: F.max_pool2d(x, 3, 1), (0, 3, 4, 4), None),
+        (lambda x: F.avg_pool2d(x, 2), (0, 3, 4, 4), None),
+    ],
+)
+def test_windows_of_no_elements(function, shape, weight):
+    inputs = [leaf(np.zeros(n)) for n in (shape, weight) if n is not None]
+    function(*inputs).sum().backward()
+    assert [x.grad.shape for x in inputs] == [x.shape for x in inputs]
+    assert not any(x.grad.numpy().any() for x in inputs)
+
+
+@pytest.mark.parametrize("name", ["split", "chunk", "unbind", "narrow", "select"])
+def test_a_0d_tensor_has_no_axes_to_cut(name):
+    arguments = {"split": (1,), "chunk": (1,), "unbind": (), "narrow": (0, 0, 1), "select": (0, 0)}
+    with pytest.raises(IndexError, match=f"{name}: a 0-d tensor has no axes"):
+        getattr(ta.tensor(1.0), name)(*arguments[name])
+
+
+@pytest.mark.parametrize("name", ["floor", "ceil", "trunc", "round", "sign"])
+def test_steps_have_no_slope_even_where_the_gradient_is_infinite(name):
+    assert gradient(lambda x: getattr(x, name)(), leaf([1.5]), [INF]).tolist() == [0]
+
+
+@pytest.mark.parametrize("function", ["maximum", "minimum"])
+def test_nan_passes_the_gradient_to_both(function):
+    a, b = leaf([NAN, 1.0]), leaf([1.0, NAN])
+    getattr(a, function)(b).sum().backward()
+    assert a.grad.tolist() == b.grad.tolist() == [1, 1]
+
+
+def test_the_standard_deviation_of_equal_numbers_has_slope_zero():
+    assert gradient(lambda x: x.std(), leaf([2.0, 2.0, 2.0])).tolist() == [0, 0, 0]
+    assert math.isnan(ta.tensor([1.0]).std().item())

@@ -51,6 +51,7 @@ def test_tensor_copies():
     y = ta.tensor(x)
     x[0] = 1
     assert y.tolist() == [0, 0, 0]
+    assert ta.tensor(ta.tensor([1.0], dtype=ta.float64)).dtype == ta.float64
 
 
 def test_numpy_of_a_recorded_tensor_cannot_be_written():

@@ -108,6 +108,12 @@ def test_zero_size_and_metadata_only_files_load(tmp_path):
     assert io.load(path) == {} and io.load_metadata(path) == {"c": "d"}
 
 
+def test_a_foreign_boolean_is_true_or_false(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(header({"x": entry("BOOL", [3], 0, 3)}, b"\x02\x00\xff"))
+    assert io.load(path)["x"].numpy().view(np.uint8).tolist() == [1, 0, 1]
+
+
 ONE = {"x": entry("F32", [1], 0, 4)}
 BAD = {
     "empty": b"",

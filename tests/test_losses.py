@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from tinyadept import nn, tensor
+import tinyadept.functional as F
+from tinyadept import nn, tensor, zeros
 
 RNG = np.random.default_rng(1)
 REAL, OTHER = RNG.normal(size=(2, 5, 3)).astype(np.float32)
@@ -43,3 +44,25 @@ def test_loss_agrees_with_torch(name, options, input, target, reduction):
     b.sum().backward()
     np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), rtol=1e-5, atol=1e-6)
     assert list(ours.state_dict()) == list(theirs.state_dict())
+
+
+def test_labels_are_not_narrowed():
+    with pytest.raises(IndexError, match="4294967296 is out of range"):
+        F.cross_entropy(zeros(2, 3), tensor([0, 2**32], dtype="int64"))
+    assert F.cross_entropy(zeros(2, 4), tensor([0, 3], dtype="uint8")).item() == pytest.approx(np.log(4))
+
+
+def test_xlogy_has_a_slope_at_zero():
+    x, y = tensor([0.0, 0.0, 0.0], requires_grad=True), tensor([2.0, 0.0, np.nan])
+    out = F.xlogy(x, y)
+    out.sum().backward()
+    np.testing.assert_allclose(out.detach().numpy(), [0, 0, np.nan])
+    np.testing.assert_allclose(x.grad.numpy(), [np.log(2), 0, np.nan], rtol=1e-6)
+
+
+def test_binary_cross_entropy_of_certainty_has_a_finite_slope():
+    p = tensor([0.0, 1.0, 0.0, 1.0], requires_grad=True)
+    loss = F.binary_cross_entropy(p, tensor([0.0, 1.0, 1.0, 0.0]), reduction="none")
+    loss.sum().backward()
+    assert loss.tolist() == [0, 0, 100, 100]
+    np.testing.assert_allclose(p.grad.numpy(), [1, -1, -1e12, 1e12], rtol=1e-6)

@@ -190,6 +190,11 @@ def test_strict_loading_lists_everything_and_changes_nothing():
     assert same(values(net), before)
 
 
+def test_loading_takes_a_mapping():
+    with pytest.raises(TypeError, match="takes a mapping, got NoneType"):
+        nn.Linear(2, 3).load_state_dict(None)
+
+
 def test_loose_loading_reports_what_it_skipped():
     net = Net()
     missing, unexpected = net.load_state_dict({"scale": tensor([5.0]), "other": tensor([1.0])}, strict=False)

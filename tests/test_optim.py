@@ -119,6 +119,13 @@ def test_parameters_without_gradients_are_passed_over():
     assert params[1].item() == before and list(optimizer.state_dict()["state"]) == [0]
 
 
+def test_a_gradient_of_another_shape_is_refused():
+    p = nn.Parameter(tensor([1.0, 2.0]))
+    p.grad = tensor([1.0])
+    with pytest.raises(ValueError, match=r"a gradient of shape \(1,\) for a parameter of shape \(2,\)"):
+        optim.SGD([p]).step()
+
+
 def test_groups_have_their_own_settings():
     torch = pytest.importorskip("torch")
     a, b, c = (nn.Parameter(tensor([1.0])) for _ in range(3))
@@ -203,6 +210,10 @@ def test_a_state_that_does_not_fit_changes_nothing():
         optimizer.load_state_dict({**good, "state": {0: {"exp_avg": randn(2)}}})
     with pytest.raises(ValueError, match="lr must not be negative"):
         optimizer.load_state_dict({**good, "param_groups": [{**good["param_groups"][0], "lr": -1.0}]})
+    with pytest.raises(ValueError, match="a setting 'momentum' of another optimiser"):
+        optimizer.load_state_dict(made("SGD", {"lr": 0.1})[1].state_dict())
+    with pytest.raises(ValueError, match="the state has no 'param_groups'"):
+        optimizer.load_state_dict({"state": {}})
     assert (repr(optimizer), optimizer.state) == before
 
 

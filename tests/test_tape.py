@@ -1,6 +1,7 @@
 """The tape: accumulation, order, freeing, in-place writes, hooks, modes, and memory."""
 
 import gc
+import threading
 import tracemalloc
 import weakref
 
@@ -8,8 +9,9 @@ import numpy as np
 import pytest
 
 import tinyadept as ta
+from tinyadept.backends.reference import Reference
 from tinyadept.ops import elementwise
-from tinyadept.tape import Outline, Step
+from tinyadept.tape import Outline, Step, mode
 
 
 def leaf(values, dtype=None):
@@ -163,6 +165,28 @@ def test_a_view_taken_before_a_recorded_write_is_refused():
     assert (x[:2] * 2).requires_grad
 
 
+def test_backward_refuses_an_output_whose_memory_was_written_through_a_view():
+    x = leaf([1.0, 2.0])
+    y = x * 2
+    y[:1].mul_(3)
+    with pytest.raises(RuntimeError, match="take the view again"):
+        y.backward(ta.ones(2))
+    with pytest.raises(RuntimeError, match="take the view again"):
+        ta.grad(y, x, ta.ones(2))
+
+
+def test_a_write_off_the_tape_does_not_mend_a_lost_history():
+    x = leaf([1.0, 2.0])
+    y = x * 1
+    early = y[:2]
+    y.mul_(3)
+    with ta.no_grad():
+        early[0] = 5
+    with pytest.raises(RuntimeError, match="take the view again"):
+        early * 2
+    assert (y * 2).tolist() == [10, 12]
+
+
 def test_writing_to_repeated_cells_is_refused():
     with pytest.raises(RuntimeError, match="repeats cells"):
         ta.zeros(1, 3).expand(2, 3).add_(1)
@@ -254,6 +278,45 @@ def test_grad_of_inner_tensors_and_unused_inputs():
         ta.grad((x * 2).sum(), ta.tensor([1.0]))
 
 
+def test_grad_of_an_inner_tensor_keeps_the_step_that_made_it():
+    x = leaf([1.0, 2.0])
+    a = x * x
+    (g,) = ta.grad((a * a).sum(), a)
+    a.backward(g)
+    assert g.tolist() == [2, 8] and x.grad.tolist() == [4, 32]
+
+
+def test_grad_through_a_freed_step_is_refused():
+    x = leaf([1.0, 2.0])
+    s = (x * x).sum()
+    s.backward()
+    for allow_unused in (False, True):
+        with pytest.raises(RuntimeError, match="retain_graph=True"):
+            ta.grad(s * x.sum(), x, allow_unused=allow_unused)
+    a = x * x
+    a.sum().backward()
+    assert ta.grad((a * a).sum(), a)[0].tolist() == [2, 8]  # older than what is wanted, so it does not matter
+
+
+@pytest.mark.parametrize("normalise", ["layer_norm", "rms_norm"])
+def test_second_derivative_of_a_norm_of_an_inner_tensor(normalise):
+    x = leaf([[0.0, 2.0, 5.0], [2.0, 4.0, 3.0]], ta.float64)
+    seen = []
+
+    def penalty(x):
+        inner = (x * x).requires_grad_()
+        inner.register_hook(seen.append)
+        y = getattr(ta.functional, normalise)(inner, (3,))
+        (g,) = ta.grad((y**3).sum(), inner, create_graph=True)
+        return (g * g).sum()
+
+    loss = penalty(x)
+    seen.clear()
+    loss.backward()
+    assert len(seen) == 1  # the hook sees the whole gradient once
+    assert ta.gradcheck(penalty, x)
+
+
 def test_third_derivative():
     x = leaf(2.0, ta.float64)
     y = x**4
@@ -284,6 +347,16 @@ def test_gradcheck_notices_a_wrong_gradient_and_wrong_dtypes():
         ta.gradcheck(
             lambda x: x.detach() ** 2 * 0 + x**3 - (x**3).detach() + (x.detach() * 0) + cut(x), x, order=2
         )
+
+
+def test_gradcheck_does_not_pass_without_checking():
+    x = leaf([0.0], ta.float64)
+    with pytest.raises(ValueError, match="none of 1 inputs requires a gradient"):
+        ta.gradcheck(lambda x: x, x.detach())
+    with pytest.raises(ValueError, match="no floating-point tensor"):
+        ta.gradcheck(lambda x: x > 0, x)
+    with pytest.raises(AssertionError, match="inf"):
+        ta.gradcheck(lambda x: ta.where(x > 0, float("inf"), 0.0) + x, x)
 
 
 def cut(x):
@@ -388,3 +461,73 @@ def test_the_tape_is_per_thread_and_time_only_grows():
     assert second.step.tick > first.step.tick
     assert "test_tape.py" in second.step.line() and "x * 2" in second.step.line()
     assert repr(second.step).startswith("<step")
+
+
+def test_a_hook_may_remove_itself():
+    x, seen = leaf([1.0]), []
+
+    def once(g):
+        seen.append("first")
+        remove()
+
+    remove = x.register_hook(once)
+    x.register_hook(lambda g: seen.append("second"))
+    (x * 1).backward()
+    (x * 1).backward()
+    assert seen == ["first", "second", "second"]
+
+
+def test_modes_that_decorate_functions_are_restored_in_each_thread(monkeypatch):
+    monkeypatch.setattr(mode, "grad", True)
+    inside, leave = threading.Event(), threading.Event()
+    quiet = ta.no_grad()
+
+    @quiet
+    def stay():
+        inside.set()
+        leave.wait(5)
+
+    def elsewhere():
+        with ta.no_grad():
+            stay()
+
+    worker = threading.Thread(target=elsewhere)
+
+    @quiet
+    def start():  # is left after the other thread entered, and before that leaves
+        worker.start()
+        inside.wait(5)
+
+    start()
+    leave.set()
+    worker.join()
+    assert mode.grad
+
+
+def test_the_nan_finder_nests(monkeypatch):
+    monkeypatch.setattr(mode, "anomaly", False)
+    finder = ta.detect_anomaly()
+    with finder, finder:
+        pass
+    assert not mode.anomaly
+
+
+def test_inputs_of_every_family_must_share_a_device():
+    other = Reference()
+    x, there = ta.ones(2, 2), ta.ones(2, 2, device=other)
+    index = ta.zeros(2, 2, dtype=ta.int32, device=other)
+    for act in (
+        lambda: x + there,
+        lambda: x @ there,
+        lambda: ta.cat([x, there]),
+        lambda: x.gather(0, index),
+        lambda: x[index],
+        lambda: ta.functional.conv1d(x[None], there[None]),
+    ):
+        with pytest.raises(ValueError, match="inputs are on"):
+            act()
+
+
+def test_a_gradient_is_a_tensor():
+    with pytest.raises(TypeError, match="a gradient is a Tensor, got ndarray"):
+        (leaf([1.0]) * 2).backward(np.ones(1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -51,10 +52,14 @@ def gradcheck(
     ------
     TypeError
         If an input that requires a gradient is not float64.
+    ValueError
+        If there is nothing to check: no input requires a gradient, or no output is floating point.
     AssertionError
-        If a gradient is wrong; the message holds both numbers.
+        If a gradient is wrong or no finite number; the message holds both numbers.
     """
     inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    if not any(x.requires_grad for x in inputs):
+        raise ValueError(f"gradcheck has nothing to check: none of {len(inputs)} inputs requires a gradient")
     for position, x in enumerate(inputs):
         if x.requires_grad and x.dtype != dtypes.float64:
             raise TypeError(
@@ -90,6 +95,8 @@ def check_direction(
 
     fresh = [x.detach().requires_grad_() if flag else x for x, flag in zip(inputs, checked, strict=True)]
     outs = outputs_of(function, fresh)
+    if not outs:
+        raise ValueError("gradcheck has nothing to check: the function returned no floating-point tensor")
     into = [rng.standard_normal(y.shape) for y in outs]
     numeric = sum(
         (v * (up - down)).sum() for v, up, down in zip(into, shifted(step), shifted(-step), strict=True)
@@ -108,7 +115,7 @@ def check_direction(
     ]
     analytic = sum(term.sum() for term in terms)
     size = max(1.0, abs(numeric), sum(np.abs(term).sum() for term in terms))
-    if not abs(numeric - analytic) <= tolerance * size:
+    if not (isfinite(numeric - analytic) and abs(numeric - analytic) <= tolerance * size):
         raise AssertionError(
             f"the gradient along a random direction is {analytic:.9g}, differences say {numeric:.9g}"
         )

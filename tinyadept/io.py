@@ -109,6 +109,8 @@ def load(path: str | os.PathLike, device: Any = None) -> dict[str, Tensor]:
 
 
 def placed(array: np.ndarray, device: Any) -> Tensor:
+    if array.dtype == bool_:
+        array = array.view(uint8) != 0  # a foreign file may hold other bytes than 0 and 1
     return Tensor(array, dtype=array.dtype, device=device)
 
 

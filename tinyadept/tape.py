@@ -91,10 +91,7 @@ class Step:
             If the values were freed by an earlier backward, or overwritten since the step was recorded.
         """
         if self.parents is None:
-            raise RuntimeError(
-                f"the values saved by {self.op.name} were freed by an earlier backward: "
-                "pass retain_graph=True to that one to walk the same graph twice"
-            )
+            raise RuntimeError(self.freed())
         inputs = self.inputs
         if inputs is None:
             inputs = (None,) * len(self.parents)
@@ -112,6 +109,12 @@ class Step:
         out = wrap(buffer, view, dtype, backend)
         out.step, out.requires_grad = self, True
         return out, inputs
+
+    def freed(self) -> str:
+        return (
+            f"the values saved by {self.op.name} were freed by an earlier backward: "
+            "pass retain_graph=True to that one to walk the same graph twice"
+        )
 
     def overwritten(self, what: str, shape: tuple, now: int, then: int) -> str:
         return (
@@ -170,11 +173,11 @@ def record(op: Any, out: Tensor, inputs: tuple, params: dict) -> Tensor:
     return out
 
 
-def check_fresh(x: Tensor, op: Any) -> None:
+def check_fresh(x: Tensor, name: str) -> None:
     """Refuse a view whose memory a recorded write changed through another tensor: its history is not true."""
     if x.buffer.recorded > x.version:
         raise RuntimeError(
-            f"{op.name} got a tensor of shape {x.shape} whose memory a recorded write changed through "
+            f"{name} got a tensor of shape {x.shape} whose memory a recorded write changed through "
             "another view: its gradient would be wrong; take the view again from the tensor that was written"
         )
 
@@ -220,16 +223,16 @@ def backward(
         while waiting:
             step = heapq.heappop(waiting)[1]
             g = arrived.pop(step)
-            for hook in step.hooks or ():
+            for hook in tuple(step.hooks or ()):
                 g = called(hook, g)
             if step in targets:
                 found[step] = g
-            if useful is None or step in useful:
+            if useful is None or any(parent in useful for parent in step.parents or ()):
                 apply_rules(step, g, send, useful)
                 if not (retain_graph or create_graph):
                     step.release()
         for leaf, g in arrived.items():
-            for hook in leaf.hooks or ():
+            for hook in tuple(leaf.hooks or ()):
                 g = called(hook, g)
             found[leaf] = g
         if wanted is None:
@@ -244,10 +247,7 @@ def apply_rules(step: Step, g: Tensor, send: Callable, useful: set | None) -> No
     for position, parent in enumerate(step.parents or ()):
         if parent is None or (useful is not None and parent not in useful):
             continue
-        anomaly, mode.anomaly = (
-            mode.anomaly,
-            False,
-        )  # of a rule only the result is searched: it names the step
+        anomaly, mode.anomaly = mode.anomaly, False  # only a rule's result is searched: it names the step
         try:
             if op.variadic:
                 d = op.vjps[0](g, out, position, *inputs, **params)
@@ -265,13 +265,24 @@ def apply_rules(step: Step, g: Tensor, send: Callable, useful: set | None) -> No
 
 
 def leading_to(outputs: Sequence[Tensor], wanted: Sequence[Tensor]) -> set:
-    """Every step and leaf from which one of `wanted` can be reached, those themselves included."""
+    """Every step and leaf from which one of `wanted` can be reached, those themselves included.
+
+    Steps older than all of `wanted` are not looked at.
+
+    Raises
+    ------
+    RuntimeError
+        If an earlier backward cut the graph, so that a way to one of `wanted` may be missing.
+    """
     useful = {x.step or x for x in wanted}
+    oldest = min((x.step.tick if x.step else 0 for x in wanted), default=0)
     seen, todo = set(), [y.step for y in outputs if y.step is not None]
     while todo:
         step = todo.pop()
-        if step not in seen:
+        if step not in seen and step.tick >= oldest:
             seen.add(step)
+            if step.parents is None and step.tick > oldest:
+                raise RuntimeError(step.freed())
             todo.extend(p for p in step.parents or () if type(p) is Step)
     for step in sorted(seen, key=lambda step: step.tick):
         if any(p in useful for p in step.parents or () if p is not None):
@@ -309,9 +320,11 @@ def seeds(outputs: Sequence[Tensor], gradients: Any) -> list[Tensor]:
     Raises
     ------
     RuntimeError
-        If an output needs no gradient.
+        If an output needs no gradient, or a recorded write through another view made its history untrue.
     ValueError
         If an output has several elements and no gradient is given, or one of another shape.
+    TypeError
+        If a gradient is no Tensor.
     """
     if gradients is None:
         gradients = [None] * len(outputs)
@@ -323,12 +336,15 @@ def seeds(outputs: Sequence[Tensor], gradients: Any) -> list[Tensor]:
             raise RuntimeError(
                 "nothing to differentiate: no input had requires_grad=True, or no_grad was active"
             )
+        check_fresh(y, "backward")
         if g is None:
             if y.layout.size != 1:
                 raise ValueError(
                     f"backward of a tensor of shape {y.shape} needs a gradient of that shape: it is no scalar"
                 )
             g = Tensor(np.ones(y.shape, y.dtype), y.dtype, y.backend)
+        if not isinstance(g, Tensor):
+            raise TypeError(f"a gradient is a Tensor, got {type(g).__name__}")
         if g.shape != y.shape or g.backend is not y.backend:
             raise ValueError(
                 f"the gradient has shape {g.shape} on {g.device}, the output {y.shape} on {y.device}"
@@ -400,6 +416,9 @@ class set_grad_enabled(contextlib.ContextDecorator):
     def __exit__(self, *error):
         mode.grad = self.before.pop()
 
+    def _recreate_cm(self) -> set_grad_enabled:  # a decorated function may run in several threads at once
+        return set_grad_enabled(self.enabled)
+
 
 class no_grad(set_grad_enabled):
     """Record nothing: results inside have ``requires_grad=False``."""
@@ -426,11 +445,18 @@ class detect_anomaly(contextlib.ContextDecorator):
     slow.
     """
 
+    def __init__(self):
+        self.before: list[bool] = []
+
     def __enter__(self):
-        self.before, mode.anomaly = mode.anomaly, True
+        self.before.append(mode.anomaly)
+        mode.anomaly = True
 
     def __exit__(self, *error):
-        mode.anomaly = self.before
+        mode.anomaly = self.before.pop()
+
+    def _recreate_cm(self) -> detect_anomaly:
+        return detect_anomaly()
 
 
 def check_finite(x: Tensor, what: str) -> None:

@@ -46,8 +46,8 @@ class Tensor(Operators):
     data : array_like or Tensor
         Copied. NumPy views keep their values whatever their strides.
     dtype : dtype, optional
-        By default float64 arrays and Python floats become float32, Python ints and NumPy's default ints
-        int32.
+        By default that of a tensor; float64 arrays and Python floats become float32, Python ints and NumPy's
+        default ints int32.
     device : str, optional
         ``"numpy"``, ``"vulkan"``, ``"vulkan:1"``; by default what TINYADEPT_DEVICE says.
     requires_grad : bool
@@ -90,7 +90,7 @@ class Tensor(Operators):
 
     def __init__(self, data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False):
         if isinstance(data, Tensor):
-            device = device or data.backend
+            device, dtype = device or data.backend, dtype or data.dtype
             data = data.detach().numpy()
         array = as_array(data, dtype)
         backend = devices.resolve(device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import exp, prod
 
 from .. import dtypes
 from ..ops import elementwise
@@ -78,9 +78,8 @@ def kl_div(input: Tensor, target: Tensor, *, reduction: str = "mean", log_target
 
 
 def xlogy(x: Tensor, y: Tensor) -> Tensor:
-    """x · log y, and 0 where x is 0."""
-    zero = x == 0
-    return where(zero, 0.0, x * where(zero, 1.0, y).log())
+    """x · log y, and 0 where x is 0 and log y is infinite."""
+    return x * where((x == 0) & ((y == 0) | (y == float("inf"))), 1.0, y).log()
 
 
 def binary_cross_entropy(
@@ -103,7 +102,9 @@ def binary_cross_entropy(
 
 
 def floored_log(p: Tensor) -> Tensor:
-    return p.log().clamp(min=-100.0)
+    """log p, but no lower than -100; the slope there is 10¹², as steep as PyTorch lets it become."""
+    low = p <= exp(-100)
+    return where(low, p * 1e12 - 100.0, where(low, 1.0, p).log())
 
 
 def binary_cross_entropy_with_logits(
@@ -165,7 +166,7 @@ def nll_loss(
     ValueError, TypeError
         If shapes do not fit, or the target holds no integers.
     """
-    axis = check_classes("nll_loss", input, target, weight)
+    axis, target = checked_classes("nll_loss", input, target, weight)
     loss, share = picked(input, target, weight, ignore_index, axis)
     return weighted(loss, share, reduction)
 
@@ -206,10 +207,9 @@ def cross_entropy(
         raise ValueError(f"cross_entropy: label_smoothing lies between 0 and 1, got {label_smoothing}")
     if not input.shape:
         raise ValueError("cross_entropy takes logits with a class axis, got a 0-d tensor")
-    axis = min(1, input.ndim - 1)
     if target.is_floating_point:
-        return soft_cross_entropy(input, target, weight, reduction, label_smoothing, axis)
-    check_classes("cross_entropy", input, target, weight)
+        return soft_cross_entropy(input, target, weight, reduction, label_smoothing)
+    axis, target = checked_classes("cross_entropy", input, target, weight)
     logs = input.log_softmax(axis)
     loss, share = picked(logs, target, weight, ignore_index, axis)
     if label_smoothing:
@@ -220,9 +220,10 @@ def cross_entropy(
 
 
 def soft_cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float, axis: int
+    input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float
 ) -> Tensor:
     same_shape("cross_entropy", input, target)
+    axis = min(1, input.ndim - 1)
     if smoothing:
         target = target * (1 - smoothing) + smoothing / input.shape[axis]
     logs = input.log_softmax(axis)
@@ -239,7 +240,7 @@ def picked(
 ) -> tuple[Tensor, Tensor]:
     """Each sample's loss, and its share in a weighted mean; both 0 where ignored."""
     ignored = target == ignore
-    known = where(ignored, 0, target.to(dtypes.int32))
+    known = where(ignored, 0, target)
     share = (
         where(ignored, 0.0, 1.0).to(logs.dtype)
         if weight is None
@@ -260,8 +261,8 @@ def same_shape(name: str, input: Tensor, target: Tensor) -> None:
         )
 
 
-def check_classes(name: str, input: Tensor, target: Tensor, weight: Tensor | None) -> int:
-    """The class axis of an input whose target fits it."""
+def checked_classes(name: str, input: Tensor, target: Tensor, weight: Tensor | None) -> tuple[int, Tensor]:
+    """The class axis of an input whose target fits it, and the target wide enough for any `ignore_index`."""
     axis = min(1, input.ndim - 1)
     if not input.shape or target.shape != input.shape[:axis] + input.shape[axis + 1 :]:
         raise ValueError(
@@ -271,7 +272,7 @@ def check_classes(name: str, input: Tensor, target: Tensor, weight: Tensor | Non
         raise TypeError(f"{name}: target classes are integers, got {target.dtype.name}")
     if weight is not None and weight.shape != (input.shape[axis],):
         raise ValueError(f"{name}: weight of shape {weight.shape} for {input.shape[axis]} classes")
-    return axis
+    return axis, target.to(dtypes.int32) if target.dtype == dtypes.uint8 else target
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:

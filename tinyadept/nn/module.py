@@ -270,8 +270,10 @@ class Module:
         ValueError
             If something does not fit. All that does not is listed, and the module stays as it was.
         TypeError
-            If a value is no tensor.
+            If it is no mapping, or a value no tensor.
         """
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(f"load_state_dict takes a mapping, got {type(state_dict).__name__}")
         own = dict(self._members(Module._own_state, "", True, False))
         for name, value in state_dict.items():
             if not isinstance(value, Tensor):

@@ -50,6 +50,19 @@ def on_axis(x: Tensor, dim: int, entry: Any) -> tuple:
     return (slice(None),) * axis + (entry,) + (slice(None),) * (x.ndim - axis - 1)
 
 
+def extent(x: Tensor, axis: int, name: str) -> int:
+    """How long an axis is; a 0-d tensor has none.
+
+    Raises
+    ------
+    IndexError
+        If the tensor is 0-d.
+    """
+    if not x.shape:
+        raise IndexError(f"{name}: a 0-d tensor has no axes")
+    return x.shape[axis]
+
+
 def below(x: Tensor, diagonal: int) -> Tensor:
     """True at and below a diagonal of the last two axes."""
     if x.ndim < 2:
@@ -98,7 +111,7 @@ class Moves:
     def unflatten(self: Any, dim: int, sizes: Sequence[int]) -> Tensor:
         axis = normal_axis(dim, self.ndim)
         known = prod(n for n in sizes if n != -1)
-        full = [self.shape[axis] // known if n == -1 and known else n for n in sizes]
+        full = [extent(self, axis, "unflatten") // known if n == -1 and known else n for n in sizes]
         return self.reshape(*self.shape[:axis], *full, *self.shape[axis + 1 :])
 
     def permute(self: Any, *order: Any, dims: Any = None) -> Tensor:
@@ -163,7 +176,7 @@ class Moves:
 
     def narrow(self: Any, dim: int, start: int, length: int) -> Tensor:
         axis = normal_axis(dim, self.ndim)
-        n = self.shape[axis]
+        n = extent(self, axis, "narrow")
         start += n if start < 0 else 0
         if not 0 <= start <= start + length <= n:
             raise ValueError(f"narrow: {length} from {start} does not lie inside axis {axis} of length {n}")
@@ -172,7 +185,7 @@ class Moves:
     def split(self: Any, split_size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
         """Pieces of one size (the last may be shorter), or of the sizes given."""
         axis = normal_axis(dim, self.ndim)
-        n = self.shape[axis]
+        n = extent(self, axis, "split")
         if isinstance(split_size, int):
             if split_size < 0 or (split_size == 0 and n):
                 raise ValueError(f"split: cannot cut an axis of {n} into pieces of {split_size}")
@@ -188,12 +201,12 @@ class Moves:
     def chunk(self: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
         if chunks < 1:
             raise ValueError(f"chunk: expected at least one chunk, got {chunks}")
-        n = self.shape[normal_axis(dim, self.ndim)]
+        n = extent(self, normal_axis(dim, self.ndim), "chunk")
         return self.split(max(1, -(-n // chunks)), dim) if n else self.split([0] * chunks, dim)
 
     def unbind(self: Any, dim: int = 0) -> tuple[Tensor, ...]:
         axis = normal_axis(dim, self.ndim)
-        return tuple(self.select(axis, i) for i in range(self.shape[axis]))
+        return tuple(self.select(axis, i) for i in range(extent(self, axis, "unbind")))
 
     def flip(self: Any, *axes: Any, dims: Any = None) -> Tensor:
         """Axes read backwards; a view."""

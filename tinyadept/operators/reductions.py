@@ -21,6 +21,12 @@ def dropped(x: Tensor, axes: Axes, keepdim: bool) -> Tensor:
     return x.reshape(*(n for a, n in enumerate(x.shape) if a not in gone))
 
 
+def zero_at_zero(function: Callable, x: Tensor) -> Tensor:
+    """A root of x whose gradient at zero is zero instead of infinite."""
+    zero = x == 0
+    return elementwise.where(zero, 0.0, function(elementwise.where(zero, 1.0, x)))
+
+
 def extremum(x: Tensor, dim: Any, keepdim: bool, value: Callable, arg: Callable, pair: Callable) -> Any:
     if dim is None:
         return dropped(value(x, axes=None), None, False)
@@ -106,8 +112,8 @@ class Reductions:
         keepdim: bool = False,
         unbiased: bool | None = None,
     ) -> Tensor:
-        """The square root of `var`."""
-        return elementwise.root(self.var(dim, correction, keepdim, unbiased))
+        """The square root of `var`. Its gradient at zero is zero."""
+        return zero_at_zero(elementwise.root, self.var(dim, correction, keepdim, unbiased))
 
     def norm(self: Any, p: Any = 2, dim: Axes = None, keepdim: bool = False) -> Tensor:
         """The p-norm over axes; p is "fro" (2), 0, 1, ±inf or any number. Its gradient at zero is zero."""
@@ -126,9 +132,7 @@ class Reductions:
             return (self != 0).sum(dim, keepdim).to(self.dtype)
         if p == 1:
             return size.sum(dim, keepdim)
-        total = (size**p).sum(dim, keepdim)
-        zero = total == 0
-        return elementwise.where(zero, 0.0, elementwise.where(zero, 1.0, total) ** (1 / p))
+        return zero_at_zero(lambda total: total ** (1 / p), (size**p).sum(dim, keepdim))
 
     def logsumexp(self: Any, dim: Axes, keepdim: bool = False) -> Tensor:
         return dropped(reduce.logsumexp(self, axes=dim), dim, keepdim)

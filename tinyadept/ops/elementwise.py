@@ -11,6 +11,7 @@ import numpy as np
 from .. import dtypes
 from ..tensor import Tensor
 from . import special
+from .create import zeros
 from .table import Family, backend_of, broadcast, compute_dtype, define, lift, lifted, meet, operands
 
 
@@ -83,6 +84,11 @@ def wide(function: Any) -> Any:
     return run
 
 
+def level(g: Tensor) -> Tensor:
+    """The gradient of what is constant in pieces: zero, also where g is infinite or NaN."""
+    return zeros(g.shape, g)
+
+
 # --- arithmetic ---------------------------------------------------------------------------------------------
 
 add = define(elementwise, "add", np.add, lambda g, out, a, b: g, lambda g, out, a, b: g)
@@ -137,8 +143,8 @@ floor_divide = define(
     elementwise,
     "floor_divide",
     floor_quotient,
-    lambda g, out, a, b: g * 0,  # piecewise constant
-    lambda g, out, a, b: g * 0,
+    lambda g, out, a, b: level(g),
+    lambda g, out, a, b: level(g),
     takes="number",
     domain=((-9, 9), (1, 4)),
 )
@@ -154,7 +160,7 @@ remainder = define(
 neg = define(elementwise, "neg", np.negative, lambda g, out, a: -g, takes="number")
 abs = define(elementwise, "abs", np.abs, lambda g, out, a: g * sign(a))
 sign = define(
-    elementwise, "sign", lambda a: np.array(a) if a.dtype == bool else np.sign(a), lambda g, out, a: g * 0
+    elementwise, "sign", lambda a: np.array(a) if a.dtype == bool else np.sign(a), lambda g, out, a: level(g)
 )
 reciprocal = define(
     elementwise,
@@ -174,10 +180,10 @@ cast = define(
 
 # --- rounding: piecewise constant, so gradients are zero ----------------------------------------------------
 
-floor = define(elementwise, "floor", np.floor, lambda g, out, a: g * 0, takes="number")
-ceil = define(elementwise, "ceil", np.ceil, lambda g, out, a: g * 0, takes="number")
-trunc = define(elementwise, "trunc", np.trunc, lambda g, out, a: g * 0, takes="number")
-round = define(elementwise, "round", np.rint, lambda g, out, a: g * 0, takes="number")  # ties to even
+floor = define(elementwise, "floor", np.floor, lambda g, out, a: level(g), takes="number")
+ceil = define(elementwise, "ceil", np.ceil, lambda g, out, a: level(g), takes="number")
+trunc = define(elementwise, "trunc", np.trunc, lambda g, out, a: level(g), takes="number")
+round = define(elementwise, "round", np.rint, lambda g, out, a: level(g), takes="number")  # ties to even
 
 # --- exponentials, logarithms, trigonometry -----------------------------------------------------------------
 
@@ -282,15 +288,15 @@ maximum = define(
     elementwise,
     "maximum",
     np.maximum,
-    lambda g, out, a, b: where(a == b, g * 0.5, where(a > b, g, 0.0)),
-    lambda g, out, a, b: where(a == b, g * 0.5, where(a < b, g, 0.0)),
+    lambda g, out, a, b: where(a == b, g * 0.5, where(a < b, 0.0, g)),
+    lambda g, out, a, b: where(a == b, g * 0.5, where(a > b, 0.0, g)),
 )
 minimum = define(
     elementwise,
     "minimum",
     np.minimum,
-    lambda g, out, a, b: where(a == b, g * 0.5, where(a < b, g, 0.0)),
-    lambda g, out, a, b: where(a == b, g * 0.5, where(a > b, g, 0.0)),
+    lambda g, out, a, b: where(a == b, g * 0.5, where(a > b, 0.0, g)),
+    lambda g, out, a, b: where(a == b, g * 0.5, where(a < b, 0.0, g)),
 )
 clamp = define(
     elementwise,

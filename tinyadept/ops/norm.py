@@ -35,7 +35,12 @@ rows = Family("norm", infer)
 def through(formula: Callable[..., Tensor], g: Tensor, *inputs: Tensor) -> Tensor:
     """The gradient of ``formula(*inputs)`` with respect to its first input, differentiable again."""
     with tape.enable_grad():
-        first = inputs[0] if inputs[0].requires_grad else inputs[0].detach().requires_grad_()
+        if inputs[
+            0
+        ].requires_grad:  # through a step of its own, so that hooks of the input see nothing of this
+            first = inputs[0].permute(*range(inputs[0].ndim))
+        else:
+            first = inputs[0].detach().requires_grad_()
         out = formula(first, *inputs[1:])
     return tape.grad(out, first, g, create_graph=tape.mode.grad)[0]
 

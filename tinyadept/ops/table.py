@@ -199,7 +199,7 @@ def finish(op: Op, out: Tensor, inputs: tuple, params: dict) -> Tensor:
             if x.requires_grad:
                 needed = True
             if x.buffer.recorded > x.version:
-                check_fresh(x, op)
+                check_fresh(x, op.name)
         if needed and out.dtype.kind == "f":
             record(op, out, inputs, params)
     if mode.anomaly:
@@ -254,8 +254,10 @@ def begin_write(op: Op, target: Tensor, inputs: tuple, params: dict) -> Callable
 
     def rewrite() -> Tensor:
         buffer = target.buffer
+        stale = buffer.recorded > target.version
         buffer.version += 1
-        target.version = buffer.version
+        if note.step is not None or not stale:  # a write off the tape does not mend a lost history
+            target.version = buffer.version
         if note.step is not None:
             buffer.recorded = buffer.version
             if note.step.out is not None:
@@ -314,7 +316,7 @@ def cast_to(x: Tensor, dtype: np.dtype) -> Tensor:
 
 
 def operands(op: Op, inputs: Sequence) -> list:
-    """Inputs with NumPy's scalars and arrays turned into numbers and tensors."""
+    """Inputs with NumPy's scalars and arrays turned into numbers and tensors, all on one device."""
     ready = []
     for x in inputs:
         if isinstance(x, np.generic) and x.dtype.kind in "biuf":
@@ -325,6 +327,7 @@ def operands(op: Op, inputs: Sequence) -> list:
             ready.append(Tensor(x, device=backend_of(op, inputs)))
         else:
             raise TypeError(f"{op.name} takes tensors and numbers, got {type(x).__name__}")
+    backend_of(op, ready)
     return ready
 
 

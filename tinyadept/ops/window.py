@@ -187,9 +187,9 @@ def np_conv(
 ) -> np.ndarray:
     kernel, (n, c), o = w.shape[2:], x.shape[:2], w.shape[0]
     out = tuple(map(positions, x.shape[2:], kernel, stride, padding, dilation))
-    flat = w.reshape(groups, o // groups, -1)  # (G, O/G, C/G·K)
+    flat = w.reshape(groups, o // groups, prod(w.shape[1:]))  # (G, O/G, C/G·K)
     if is_pointwise(kernel, stride, padding):
-        return np.matmul(flat, x.reshape(n, groups, c // groups, -1)).reshape(n, o, *out)
+        return np.matmul(flat, x.reshape(n, groups, c // groups, prod(out))).reshape(n, o, *out)
     x = padded(x, padding)
     if banded.fits(kernel, x.shape[2:], o, groups):
         y = banded.forward(x, w, out, stride, dilation)
@@ -204,7 +204,7 @@ def np_conv(
         y[piece.samples, :, piece.rows] = piece.spots(runs.reshape(o, piece.count, piece.run))
 
     cells = c * prod(kernel)
-    each(work, pieces(n, out, x.shape[2:], cells, x.itemsize, stride), cells * y[:, 0].nbytes > SHARED_OUT)
+    each(work, pieces(n, out, x.shape[2:], cells, x.itemsize, stride), cells * y[:, :1].nbytes > SHARED_OUT)
     return y
 
 
@@ -213,16 +213,16 @@ def gradient_runs(g: np.ndarray, piece: Piece, groups: int) -> np.ndarray:
     runs = scratch.take("runs", (g.shape[1], piece.count, piece.run), g.dtype)
     runs[...] = 0
     piece.spots(runs)[...] = g[piece.samples, :, piece.rows]
-    return runs.reshape(groups, g.shape[1] // groups, -1)
+    return runs.reshape(groups, g.shape[1] // groups, piece.count * piece.run)
 
 
 def np_conv_input(
     g: np.ndarray, w: np.ndarray, shape: Shape, stride: Shape, padding: Pairs, dilation: Shape, groups: int
 ) -> np.ndarray:
     kernel, out, (n, c) = w.shape[2:], g.shape[2:], shape[:2]
-    flat = w.reshape(groups, w.shape[0] // groups, -1).swapaxes(1, 2)  # (G, C/G·K, O/G)
+    flat = w.reshape(groups, w.shape[0] // groups, prod(w.shape[1:])).swapaxes(1, 2)  # (G, C/G·K, O/G)
     if is_pointwise(kernel, stride, padding):
-        return np.matmul(flat, g.reshape(n, groups, w.shape[0] // groups, -1)).reshape(shape)
+        return np.matmul(flat, g.reshape(n, groups, w.shape[0] // groups, prod(out))).reshape(shape)
     wide = tuple(m + a + b for m, (a, b) in zip(shape[2:], padding))
     crop = (..., *(slice(a, a + m) for m, (a, _) in zip(shape[2:], padding)))
     if banded.fits(kernel, wide, w.shape[0], groups):
@@ -244,7 +244,7 @@ def np_conv_input(
     cut = pieces(n, out, wide, cells, g.itemsize, stride)
     # Rows of one sample overlap in the input, and so they are done one after another.
     by_sample = [list(some) for _, some in groupby(cut, key=lambda piece: piece.samples.start)]
-    each(work, by_sample, cells * g[:, 0].nbytes > SHARED_OUT)
+    each(work, by_sample, cells * g[:, :1].nbytes > SHARED_OUT)
     return np.ascontiguousarray(dx[crop].swapaxes(0, 1))
 
 
@@ -276,13 +276,13 @@ def np_conv_weight(
         if cols.shape[1] * runs.shape[1] > SKINNY:
             return np.matmul(cols, runs.swapaxes(1, 2)).swapaxes(1, 2)  # (G, O/G, C/G·K)
         # Few results of very many terms each: BLAS is several times faster on a batch of shorter sums.
-        cut = (groups, -1, piece.count, piece.run)
-        return np.matmul(runs.reshape(cut).swapaxes(1, 2), cols.reshape(cut).transpose(0, 2, 3, 1)).sum(1)
+        runs, cols = (a.reshape(*a.shape[:2], piece.count, piece.run) for a in (runs, cols))
+        return np.matmul(runs.swapaxes(1, 2), cols.transpose(0, 2, 3, 1)).sum(1)
 
     def total(dense: bool) -> np.ndarray:
         cells = x.shape[1] * prod(kernel)
         cut = pieces(n, out, x.shape[2:], cells, x.itemsize, stride, dense)
-        parts = each(work, cut, cells * g[:, 0].nbytes > SHARED_OUT)
+        parts = each(work, cut, cells * g[:, :1].nbytes > SHARED_OUT)
         return sum(parts, start=np.zeros((), g.dtype)).reshape(shape) if parts else np.zeros(shape, g.dtype)
 
     if banded.fits(kernel, x.shape[2:], shape[0], groups):
@@ -405,7 +405,7 @@ def flat_spots(index: np.ndarray, planes: int, cells: int) -> np.ndarray:
         raise IndexError(
             f"pool: a position between {index.min()} and {index.max()} in planes of {cells} cells"
         )
-    return index.reshape(planes, -1) + np.arange(planes, dtype=np.intp)[:, None] * cells
+    return index.reshape(planes, prod(index.shape[2:])) + np.arange(planes, dtype=np.intp)[:, None] * cells
 
 
 def np_pool_take(x: np.ndarray, index: np.ndarray, apart: bool) -> np.ndarray:

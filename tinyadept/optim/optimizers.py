@@ -104,10 +104,19 @@ class Optimizer:
 
     @no_grad()
     def step(self) -> None:
-        """Change every parameter that has a gradient, in place."""
+        """Change every parameter that has a gradient, in place.
+
+        Raises
+        ------
+        ValueError
+            If a gradient has another shape than its parameter.
+        """
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None:
+                    if p.grad.shape != p.shape:
+                        got = f"a gradient of shape {p.grad.shape} for a parameter of shape {p.shape}"
+                        raise ValueError(f"{self.name}: {got}")
                     self.update(p, p.grad, group, self.state.setdefault(p, {}))
 
     def update(self, p: Tensor, grad: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
@@ -149,9 +158,12 @@ class Optimizer:
         Raises
         ------
         ValueError
-            If groups or shapes differ from this optimiser's, or a setting is out of range. The optimiser then
-            stays as it was.
+            If groups, settings or shapes differ from this optimiser's, or a setting is out of range. The
+            optimiser then stays as it was.
         """
+        lacking = [key for key in ("state", "param_groups") if key not in state_dict]
+        if lacking:
+            raise ValueError(f"{self.name}: the state has no {lacking[0]!r}, only {', '.join(state_dict)}")
         groups = [self.resumed(*pair) for pair in self.paired(state_dict["param_groups"])]
         params, state = self.params(), {}
         for key, saved in state_dict["state"].items():
@@ -176,6 +188,9 @@ class Optimizer:
 
     def resumed(self, group: dict[str, Any], saved: dict[str, Any]) -> dict[str, Any]:
         settings = {name: tuple(value) if isinstance(value, list) else value for name, value in saved.items()}
+        unknown = [name for name in settings if name not in group and name != "initial_lr"]
+        if unknown:
+            raise ValueError(f"{self.name}: the state has a setting {unknown[0]!r} of another optimiser")
         settings["params"] = group["params"]
         self.check({**group, **settings})
         return settings

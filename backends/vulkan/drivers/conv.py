@@ -23,11 +23,12 @@ SPATIAL = 3
 TYPES = {"f": ("float", "vec4"), "i": ("int", "ivec4"), "u": ("int", "ivec4")}
 SIDE = 64  # of the tiles in glsl/conv.comp
 FEW_ROWS = 8  # up to which tiles would be mostly empty
+ROWS, COLUMNS = (16, 8, 4, 1), (8, 4, 1)  # of results of a lane in the body without tiles
 GPU_LOCAL = 64  # lanes of the body without tiles
-AT_ONCE = 256  # workgroups that a large GPU runs side by side
 MOST_GROUPS = 1 << 14
 SHORTEST = 64  # terms of a part of a sum
 MOST_PARTS = 256
+CHECKS = 50  # turns of a block that look whether its sums are finite
 
 
 class Product(NamedTuple):
@@ -138,32 +139,46 @@ def lows(params: dict) -> Shape:
     return tuple(low for low, _ in params["padding"])
 
 
+class Body(NamedTuple):
+    """How the kernel is built, and into how many blocks of results it cuts each part of the sums."""
+
+    macros: dict[str, int]
+    constants: tuple[int, ...]
+    blocks: int
+
+
 def multiply(
     gpu: Any, op: Op, how: Product, left: Tensor, right: Tensor, out: Block, dtype: np.dtype
 ) -> None:
+    """Note what computes the product, to dense words."""
     kind, four = TYPES[dtype.kind]
-    macros: dict[str, Any] = {f"OP_{op.name}": 1, "TYPE": kind, "TYPE4": four}
-    macros |= {"FLOATING": int(kind == "float"), "MASK": 255 if dtype == uint8 else 0}
-    if gpu.tiled and how.rows > FEW_ROWS:
-        macros["TILED"] = 1
-        spec, wanted = (), AT_ONCE
-        blocks = -(-how.rows // SIDE) * -(-how.columns // SIDE) * how.groups
-    else:
-        local = GPU_LOCAL if gpu.tiled else gpu.local
-        rows = 8 if how.rows > 4 else 4 if how.rows > 1 else 1
-        columns = 4 if how.columns > 2 * local else 1
-        macros |= {"TILED": 0, "ROWS": rows, "COLUMNS": columns}
-        spec, wanted = (local,), AT_ONCE if gpu.tiled else gpu.grid(1 << 30)[0]
-        blocks = -(-how.rows // rows) * -(-how.columns // (local * columns)) * how.groups
-    parts = cut(gpu, how, blocks, wanted)
+    strided = op.name == "conv_input" and any(step != 1 for step in how.place_step)
+    body = tiles(how) if gpu.tiled and how.rows > FEW_ROWS else lanes(gpu, how)
+    macros = {f"OP_{op.name}": 1, "TYPE": kind, "TYPE4": four, "FLOATING": int(kind == "float")}
+    macros |= {"MASK": 255 if dtype == uint8 else 0, "STRIDED": int(strided), **body.macros}
+    parts = cut(gpu, how, body.blocks)
     splits = prod(parts)
     target = gpu.allocator.allocate(splits * out.words) if splits > 1 else out
-    shader = gpu.shaders.get("conv", macros, spec)
-    groups = groups_for(gpu, how, blocks, parts)
+    shader = gpu.shaders.get("conv", macros, body.constants)
+    groups = groups_for(gpu, how, body.blocks, parts)
     push = pushed(op, how, parts, left, right, target)
     gpu.queue.dispatch(shader, groups, push, (target, left.buffer.data, right.buffer.data))
     if splits > 1:
         join(gpu, target, out, splits, dtype)
+
+
+def tiles(how: Product) -> Body:
+    """Shared memory: for GPUs, where there are rows enough."""
+    return Body({"TILED": 1}, (), -(-how.rows // SIDE) * -(-how.columns // SIDE) * how.groups)
+
+
+def lanes(gpu: Any, how: Product) -> Body:
+    """No shared memory. A CPU loads word by word, so that many results a lane pay, though they spill."""
+    local = GPU_LOCAL if gpu.tiled else gpu.local
+    rows = next(size for size in ROWS if how.rows > size // 2)
+    columns = next(size for size in COLUMNS if how.columns > (size > 1) * local * size // 2)
+    blocks = -(-how.rows // rows) * -(-how.columns // (local * columns)) * how.groups
+    return Body({"TILED": 0, "ROWS": rows, "COLUMNS": columns}, (local,), blocks)
 
 
 def join(gpu: Any, parts: Block, out: Block, splits: int, dtype: np.dtype) -> None:
@@ -173,13 +188,13 @@ def join(gpu: Any, parts: Block, out: Block, splits: int, dtype: np.dtype) -> No
     gpu.run(registry["sum"], (x,), (1, out.words), total_dtype(dtype), {"axes": (0,)}, target)
 
 
-def cut(gpu: Any, how: Product, blocks: int, wanted: int) -> tuple[int, int]:
+def cut(gpu: Any, how: Product, blocks: int) -> tuple[int, int]:
     """Into how many parts the taps and the inner axis are cut: for work for all, and for loops that end."""
-    taps, inners = prod(how.taps), how.inners
+    taps, inners, wanted = prod(how.taps), how.inners, loops.at_once(gpu)
     most = max(1, min(MOST_PARTS, taps * inners // SHORTEST))
     parts = min(most, -(-wanted // blocks)) if blocks < wanted else 1
     if gpu.device.is_cpu:
-        parts = max(parts, -(-(taps * (inners + 1)) // (loops.TURNS // 2)))
+        parts = max(parts, -(-(taps * (inners + 1)) // (loops.TURNS // 4)))
     tap_parts = min(parts, taps)
     return tap_parts, min(-(-parts // tap_parts), inners)
 
@@ -189,9 +204,9 @@ def groups_for(gpu: Any, how: Product, blocks: int, parts: tuple[int, int]) -> t
     blocks *= prod(parts)
     if not gpu.device.is_cpu:
         return (loops.power_of_two(blocks, MOST_GROUPS), 1, 1)
-    groups = loops.power_of_two(blocks, gpu.grid(1 << 30)[0])
-    turns = -(-prod(how.taps) // parts[0]) * (-(-how.inners // parts[1]) + 1)
-    while groups < loops.MOST_GROUPS and -(-blocks // groups) * (turns + 1) > loops.TURNS:
+    groups = loops.power_of_two(blocks, loops.at_once(gpu))
+    turns = -(-prod(how.taps) // parts[0]) * (-(-how.inners // parts[1]) + 2) + CHECKS
+    while groups < loops.MOST_GROUPS and -(-blocks // groups) * turns > loops.TURNS:
         groups *= 2
     return (groups, 1, 1)
 

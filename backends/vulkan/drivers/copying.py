@@ -17,7 +17,7 @@ from . import elementwise
 
 
 def deliver(gpu: Any, block: Block, shape: Shape, dtype: np.dtype, into: Tensor | None) -> Buffer | None:
-    """Hand a dense result over: as a buffer of its own, or copied over `into`, whatever its layout and dtype."""
+    """Hand a dense result over: as it is, or copied over `into`, whatever layout and dtype that has."""
     fresh = Buffer(block)
     if into is None:
         return fresh
@@ -50,7 +50,7 @@ def cat(
 def place(
     gpu: Any, op: Op, inputs: tuple, shape: Shape, dtype: np.dtype, params: dict, into: Tensor | None
 ) -> Buffer | None:
-    """Run the family `place`: a background (a number, or the tensor to assign to), and a copy over a part of it."""
+    """Run the family `place`: a number or a tensor as background, and a copy over a part of it."""
     *base, value = inputs
     block, whole, region = gpu.allocator.allocate(prod(shape)), View.dense(shape), params["move"].view(shape)
     if region.size < whole.size:

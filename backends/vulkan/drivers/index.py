@@ -16,15 +16,13 @@ from tinyadept.ops.table import Op
 from tinyadept.tensor import Buffer, Tensor
 from tinyadept.view import Shape, View, row_major
 
-from ..arena import Block, Span
+from ..arena import Block
 from ..queue import pack
 from ..walk import walk
 from . import loops
 from .copying import copy_to, deliver
 from .sort import rank_of, sorted_pairs
 
-WHOLE = 0x7FFFFFFF  # the end of the last piece of a run, in runs.comp
-PIECE = 4096  # of a run, that a lane adds in one dispatch where that is limited
 PART = 64  # elements that a lane of nonzero.comp walks; the template has the same
 SPLIT_RANK = 25
 
@@ -164,7 +162,7 @@ def put_apart(gpu: Any, op: Op, values: Tensor, index: Tensor, words: int, targe
 
 
 class Sums(NamedTuple):
-    """Which values are added where.
+    """Which values are added where. All pairs of an index and a value are walked together.
 
     Attributes
     ----------
@@ -173,24 +171,27 @@ class Sums(NamedTuple):
     length : int
         Of a line.
     payloads : tuple of int
-        Strides of the values along the same axes; 0 along those that number lines.
+        Strides of the values along the axes of `keys`; 0 along those that number lines.
     size : int
         Keys are below it.
-    region : View
-        Of the result.
-    fixed : tuple of int
-        For each axis of the region the stride of the values; 0 along the axis that the keys count.
-    starts : tuple of int
-        For each axis of the region the stride in a table of `size` + 1 entries a line.
+    shape : tuple of int
+        What is walked: the values, with those axes that are a line as one.
+    target, fixed, pairs : tuple of int
+        For each axis of the shape the stride in the result, in the values, and in the sorted pairs; the first
+        two are 0 along the line.
+    step : int
+        Stride of the result from one key to the next.
     """
 
     keys: View
     length: int
     payloads: Shape
     size: int
-    region: View
+    shape: Shape
+    target: Shape
     fixed: Shape
-    starts: Shape
+    pairs: Shape
+    step: int
 
 
 def put_add(
@@ -198,12 +199,19 @@ def put_add(
 ) -> Buffer | None:
     """Run the family `put_add`: the whole index is one line."""
     values, index = inputs
-    axis, steps, size = params["axis"], values.layout.strides, params["size"]
-    last = axis + index.ndim
-    fixed = (*steps[:axis], 0, *steps[last:])
-    starts = (*(0,) * axis, 1, *(0,) * (len(steps) - last))
-    keys, length = index.layout, index.layout.size
-    how = Sums(keys, length, steps[axis:last], size, View.dense(shape), fixed, starts)
+    axis, steps, last = params["axis"], values.layout.strides, params["axis"] + index.ndim
+    dense = row_major(shape)
+    how = Sums(
+        keys=index.layout,
+        length=index.layout.size,
+        payloads=steps[axis:last],
+        size=params["size"],
+        shape=(*shape[:axis], index.layout.size, *shape[axis + 1 :]),
+        target=without(dense, axis),
+        fixed=(*steps[:axis], 0, *steps[last:]),
+        pairs=(*(0,) * axis, 1, *(0,) * (len(steps) - last)),
+        step=dense[axis],
+    )
     return deliver(gpu, add_runs(gpu, op, values, index, shape, how), shape, dtype, into)
 
 
@@ -214,56 +222,51 @@ def put_along_add(
     values, index = inputs
     axis, full = params["axis"], shape or (1,)
     keys = index.layout if shape else View((1,), (0,), index.layout.offset)
-    steps = values.layout.strides or (0,)
+    steps, dense = values.layout.strides or (0,), row_major(full)
     order = (*(a for a in range(len(full)) if a != axis), axis)
-    lines = [keys.shape[a] for a in order[:-1]]
-    size, dense = full[axis], row_major(full)
-    region = View((*keys.shape[:axis], size, *keys.shape[axis + 1 :]), dense)
-    table = row_major((*lines, size + 1))
-    starts = (*table[:axis], 1, *table[axis:-1])
-    payloads = (*(0 for _ in lines), steps[axis])
-    how = Sums(keys.permute(order), keys.shape[axis], payloads, size, region, without(steps, axis), starts)
+    lines = row_major(tuple(keys.shape[a] for a in order))
+    how = Sums(
+        keys=keys.permute(order),
+        length=keys.shape[axis],
+        payloads=(*(0,) * (len(full) - 1), steps[axis]),
+        size=full[axis],
+        shape=keys.shape,
+        target=without(dense, axis),
+        fixed=without(steps, axis),
+        pairs=(*lines[:axis], 1, *lines[axis:-1]),
+        step=dense[axis],
+    )
     return deliver(gpu, add_runs(gpu, op, values, index, full, how), shape, dtype, into)
 
 
 def add_runs(gpu: Any, op: Op, values: Tensor, index: Tensor, shape: Shape, how: Sums) -> Block:
-    """Fresh words: in the region, sums of the values whose key is the same; zero elsewhere.
+    """Fresh words: sums of the values whose key is the same, and zero where there are none.
 
     The keys are sorted first, so that each sum is one lane's, runs in the order of the index, and needs no
     atomics.
     """
     gpu.check(values.dtype, op.name)
-    out, empty = gpu.allocator.allocate(prod(shape)), not how.keys.size or not how.region.size
-    if out.words and (empty or how.region.size < out.words):
+    out = gpu.allocator.allocate(prod(shape))
+    if out.words:
         gpu.transfer.fill(out, 0)
-    if empty:
+    if not out.words or not values.layout.size:
         check_all(gpu, op, index, how.size)
         return out
     site, source = gpu.queue.site(op.name), index.buffer.data
     pairs = sorted_pairs(gpu, source, how.keys, how.length, how.payloads, "INDEX", size=how.size, site=site)
-    table = how.keys.size // how.length * (how.size + 1)
-    floating = values.dtype.kind == "f"
-    starts = gpu.allocator.allocate(table + floating * how.region.size)
-    find_starts(gpu, starts.part(0, table), pairs, how)
-    path = walk(how.region.shape, how.region.strides, how.fixed, how.starts)
-    macros = {"STEP": "SUM", "IN": values.dtype.name.upper()}
-    shader = gpu.shaders.get("runs", macros, (gpu.local, rank_of(path)))
-    piece = loops.longest(gpu, path.count, min(how.length, PIECE))
-    for begin in range(0, how.length, piece):
-        end = begin + piece if begin + piece < how.length else WHOLE
-        params = pack(pairs.offset // 2, starts.offset + table, begin, end)
-        push = path.push(out.offset, start(values), starts.offset, params=params)
-        bindings = (out, starts, values.buffer.data, pairs)
-        gpu.queue.dispatch(shader, loops.grid(gpu, path.count, piece), push, bindings, writes=2)
+    path = walk(how.shape, how.target, how.fixed, how.pairs)
+    piece = loops.longest(gpu, path.count)
+    count = -(-how.length // piece)
+    lost = gpu.allocator.allocate(path.count) if count > 1 and values.dtype.kind == "f" else out
+    spec = (gpu.local, rank_of(path), piece)
+    shader = gpu.shaders.get("runs", {"IN": values.dtype.name.upper()}, spec)
+    grid = loops.grid(gpu, path.count, min(piece, how.length))
+    for number in range(count):
+        params = pack(how.step, how.length, lost.offset, number | (number == count - 1) << 31)
+        push = path.push(out.offset, start(values), pairs.offset // 2, params=params)
+        bindings = (out, lost, values.buffer.data, pairs)
+        gpu.queue.dispatch(shader, grid, push, bindings, writes=2)
     return out
-
-
-def find_starts(gpu: Any, starts: Span, pairs: Block, how: Sums) -> None:
-    """Note where in the sorted pairs the run of each key begins."""
-    shader = gpu.shaders.get("runs", {"STEP": "STARTS"}, (gpu.local,))
-    push = pack(starts.words, how.size, how.length, starts.offset, pairs.offset // 2)
-    grid = loops.grid(gpu, starts.words, how.length.bit_length())
-    gpu.queue.dispatch(shader, grid, push, (starts, pairs))
 
 
 def in_range(

@@ -7,10 +7,19 @@ spread over as many workgroups as that takes, and loops that may be longer are c
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
-TURNS = 60_000
+GPU_AT_ONCE = 256  # workgroups that a large GPU runs side by side
+TURNS = 50_000  # that a lane takes: a loop's last test is a turn, and so is a loop that a branch leaves out
 MOST_GROUPS = 1 << 15
+LONGEST = 1 << 12
+ENDLESS = 1 << 30
+
+
+def at_once(gpu: Any) -> int:
+    """How many workgroups it takes to keep the device busy."""
+    return 2 * len(os.sched_getaffinity(0)) if gpu.device.is_cpu else GPU_AT_ONCE
 
 
 def grid(gpu: Any, count: int, inner: int = 2) -> tuple[int, int, int]:
@@ -24,14 +33,15 @@ def grid(gpu: Any, count: int, inner: int = 2) -> tuple[int, int, int]:
 
 def turns(count: int, lanes: int, inner: int) -> int:
     """How many turns the busiest of so many lanes takes."""
-    return -(-count // lanes) * (inner + 1)
+    return -(-count // lanes) * (inner + 2)
 
 
-def longest(gpu: Any, count: int, wanted: int) -> int:
-    """The longest inner loop, up to `wanted` turns, for which there are workgroups enough."""
+def longest(gpu: Any, count: int) -> int:
+    """The longest inner loop, a power of two, for which there are workgroups enough."""
     if not gpu.device.is_cpu:
-        return wanted
-    return max(1, min(wanted, TURNS // -(-count // (MOST_GROUPS * gpu.local)) - 1))
+        return ENDLESS
+    turns = min(LONGEST, TURNS // -(-count // (MOST_GROUPS * gpu.local)) - 2)
+    return 1 << max(0, turns.bit_length() - 1)
 
 
 def power_of_two(count: int, most: int) -> int:

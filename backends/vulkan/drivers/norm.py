@@ -19,9 +19,9 @@ from ..walk import walk
 from .copying import deliver
 from .reduce import (
     FOUR,
-    LONGEST,
     Axes,
     Fold,
+    Lanes,
     Machine,
     Plan,
     groups,
@@ -35,7 +35,6 @@ from .reduce import (
 
 MAX_AXES = 6
 PUSH = Struct(f"iifiiii{4 * MAX_AXES}i").pack
-MOST_HELD = 8  # loads of a lane
 # Words of a State and of a Row in glsl/norm.glsl.
 WORDS = {
     "softmax": (4, 2),
@@ -50,8 +49,13 @@ WORDS = {
 class Rows(NamedTuple):
     """Where rows lie in the result and in the inputs, and how they are spread over lanes.
 
-    `plans` are those of folding, one for each input; `held` counts the loads of a lane that keeps its share of a
-    row, and is 0 where rows are too long.
+    Attributes
+    ----------
+    to_kept, to_folded : Axes
+    plans : tuple of Plan
+        Those of folding, one for each input.
+    held : int
+        How many loads a lane keeps, so that rows are read once; 0 where rows are too long for that.
     """
 
     to_kept: Axes
@@ -108,12 +112,9 @@ def scale(gpu: Any, op: str, rows: Rows, sources: list[Block], target: Block, ep
         sources[-1].offset + second.offset,
         *rows.axes,
     )
-    constants = (gpu.local, *plan.constants)
-    shader = gpu.shaders.get("norm", {**macros, **shape, "HELD": rows.held}, constants)
-    if rows.held:
-        work = plan.work(gpu.local)
-    else:
-        work = (-(-plan.kept.size * plan.folded.size // gpu.local), 1)
+    shader = gpu.shaders.get("norm", {**macros, **shape, "HELD": rows.held}, plan.constants)
+    group = plan.lanes.group
+    work = plan.work if rows.held else (-(-plan.kept.size * plan.folded.size // group), group, 1)
     gpu.queue.dispatch(shader, groups(gpu, *work), push, bindings)
 
 
@@ -126,23 +127,23 @@ def make_rows(machine: Machine, axes: tuple[int, ...], *views: View) -> Rows:
     folded = joint(list(axes), to, *views)
     if len(kept[0].shape) + len(folded[0].shape) > MAX_AXES:
         raise Unsupported(
-            f"rows along axes {axes} of shape {shape} lie along more than {MAX_AXES} axes that cannot be merged: "
-            "make the inputs contiguous first"
+            f"rows along axes {axes} of shape {shape} lie along more than {MAX_AXES} axes that cannot be "
+            "merged: make the inputs contiguous first"
         )
     beside = kept[1].reach < folded[1].reach
     aligned = all(view.offset % FOUR == 0 for view in views)
     inner, outer = (kept, folded) if beside else (folded, kept)
     fours = aligned and all(in_fours(i, o, False) for i, o in zip(inner, outer))
     along, across = (FOUR if fours and not beside else 1), (FOUR if fours and beside else 1)
-    held, fold_lanes = hold(machine, kept[0].size, folded[0].size // along, beside)
+    held, lanes = hold(machine, kept[0].size, folded[0].size // along, beside, along)
     if held:
-        across, parts = 1, 1
+        across = 1
     kept = [shortened(a, across) for a in kept]
     folded = [shortened(a, along) for a in folded]
     if not held:
-        fold_lanes, parts = spread(machine, kept[0].size, folded[0].size, beside)
+        lanes = spread(machine, kept[0].size, folded[0].size, beside, machine.elements // along)
     plans = tuple(
-        Plan(k, f, view.offset, along, across, 0, beside, fold_lanes, parts)
+        Plan(k, f, view.offset, along, across, 0, beside, lanes)
         for k, f, view in zip(kept[1:], folded[1:], views)
     )
     return Rows(kept[0], folded[0], plans, held)
@@ -157,11 +158,14 @@ def joint(axes: list[int], *views: View) -> list[Axes]:
     return [Axes(path.shape, strides) for strides in path.strides]
 
 
-def hold(machine: Machine, rows: int, loads: int, beside: bool) -> tuple[int, int]:
-    """Loads that a lane keeps, and lanes for a row; no loads if a row is too long."""
-    most = max(1, machine.lanes // min(8, power_of_two(rows))) if beside else machine.lanes
-    lanes = min(most, power_of_two(-(-loads // MOST_HELD)))
-    while lanes < most and rows * lanes < machine.wanted and lanes * 2 <= loads:
-        lanes *= 2
-    held = power_of_two(-(-loads // lanes))
-    return (held, lanes) if held <= MOST_HELD else (0, 0)
+def hold(machine: Machine, rows: int, loads: int, beside: bool, along: int) -> tuple[int, Lanes]:
+    """Loads that a lane keeps, which are none if rows are too long, and how lanes are spread."""
+    most_held, group = machine.elements // along, machine.lanes
+    if rows * loads < machine.wanted or loads > group * most_held:
+        group = machine.team
+    most = group // min(8, power_of_two(rows), group) if beside else group
+    fold = min(most, power_of_two(-(-loads // most_held)))
+    while fold < most and rows * fold < machine.wanted and fold * 2 <= loads:
+        fold *= 2
+    held = power_of_two(-(-loads // fold))
+    return held if held <= most_held else 0, Lanes(group, fold, 1)

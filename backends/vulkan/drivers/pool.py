@@ -9,7 +9,7 @@ import numpy as np
 
 from tinyadept.ops.table import Op
 from tinyadept.tensor import Buffer, Tensor
-from tinyadept.view import Shape, View, row_major
+from tinyadept.view import Shape, row_major
 
 from ..arena import Block
 from ..queue import pack
@@ -19,7 +19,6 @@ from .copying import deliver
 from .index import Sums, add_runs, gather, put_apart, start
 
 SHARES = {"padded": 1, "inside": 2}
-LONGEST = 1 << 14  # turns of one loop, where those are limited
 
 
 def pool(
@@ -59,15 +58,17 @@ def put_back(gpu: Any, op: Op, g: Tensor, index: Tensor, shape: Shape, apart: bo
     planes = row_major((*shape[:2], cells))
     if apart:
         return put_apart(gpu, op, g, index, prod(shape), (*planes[:2], *flat), cells)
-    strides = g.layout.strides
+    strides, windows = g.layout.strides, prod(index.shape[2:])
     how = Sums(
         keys=index.layout,
-        length=prod(index.shape[2:]),
+        length=windows,
         payloads=(0, 0, *strides[2:]),
         size=cells,
-        region=View.dense((*shape[:2], cells)),
+        shape=(*shape[:2], windows),
+        target=(*planes[:2], 0),
         fixed=(*strides[:2], 0),
-        starts=row_major((*shape[:2], cells + 1)),
+        pairs=row_major((*shape[:2], windows)),
+        step=1,
     )
     return add_runs(gpu, op, g, index, shape, how)
 
@@ -85,7 +86,7 @@ def slide(gpu: Any, op: Op, x: Tensor, cells: Shape, shape: Shape, params: dict,
     head += three(params.get("dilation", (1,) * rank), 1)
     head += [start(x), *x.layout.strides[:2], *three(x.layout.strides[2:], 0), out.offset, mode]
     shader = gpu.shaders.get("pool", {f"OP_{op.name}": 1, "IN": x.dtype.name.upper()}, (gpu.local,))
-    piece = loops.longest(gpu, out.words, min(turns, LONGEST))
+    piece = min(turns, loops.longest(gpu, out.words))
     for first in range(0, turns, piece):
         push = pack(*head, 0.0 if mode else float(divisor), first, min(turns, first + piece))
         gpu.queue.dispatch(shader, loops.grid(gpu, out.words, piece), push, (out, x.buffer.data))

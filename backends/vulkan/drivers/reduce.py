@@ -1,4 +1,4 @@
-"""Folding axes: one dispatch of glsl/reduce.comp, or two where there are few results of very many elements."""
+"""Folding axes: one dispatch of glsl/reduce.comp, or two for few results of very many elements."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ MAX_AXES = 7
 PUSH = Struct(f"iiiiii4f{2 * MAX_AXES}i").pack
 SECOND = Struct(f"i{MAX_AXES}i").pack
 FOUR = 4
+LINE = 32  # neighbouring lanes that read neighbouring columns, so that whole cache lines are used
 LONGEST = 1 << 14  # loads: after 65,535 rounds of its loops, lavapipe stops an invocation and says nothing
 # Words of a State in glsl/reduce.glsl; the second number is that of integers.
 STATES = {
@@ -57,15 +58,24 @@ class Axes(NamedTuple):
 class Machine(NamedTuple):
     """What the choice of a mapping depends on."""
 
-    lanes: int  # of a workgroup
+    lanes: int  # of a workgroup where there are many results
+    team: int  # of a workgroup where there are few
     wanted: int  # lanes that keep the device busy
-    share: int  # loads that are worth a lane, at least
-    most: int  # loads of a lane in one task
-    loads: int  # of a lane, before a fold is given more lanes
+    elements: int  # of a lane, before a fold is given more lanes
+    share: int  # loads of a lane in one task, at least
+    most: int  # and at most
 
 
 def padded(*words: int) -> tuple[int, ...]:
     return (*words, *(0,) * (MAX_AXES - len(words)))
+
+
+class Lanes(NamedTuple):
+    """Lanes of a workgroup, those of them that share a fold, and into how many parts a fold is cut."""
+
+    group: int
+    fold: int
+    parts: int
 
 
 class Plan(NamedTuple):
@@ -78,17 +88,23 @@ class Plan(NamedTuple):
     across: int
     tail: int
     beside: bool
-    fold_lanes: int
-    parts: int
+    lanes: Lanes
 
     @property
-    def constants(self) -> tuple[int, int, int, int]:
-        return self.fold_lanes, len(self.kept.shape), len(self.folded.shape), self.beside
+    def parts(self) -> int:
+        return self.lanes.parts
 
-    def work(self, lanes: int) -> tuple[int, int]:
-        """Tasks of a workgroup of so many lanes, and loads of a lane in each."""
-        tiles = -(-self.kept.size // (lanes // self.fold_lanes))
-        return tiles * self.parts, -(-self.folded.size // (self.parts * self.fold_lanes))
+    @property
+    def constants(self) -> tuple[int, ...]:
+        group, fold, _ = self.lanes
+        return group, fold, len(self.kept.shape), len(self.folded.shape), self.beside
+
+    @property
+    def work(self) -> tuple[int, int, int]:
+        """Tasks of workgroups, lanes of each, and loads of a lane in a task."""
+        group, fold, parts = self.lanes
+        tiles = -(-self.kept.size // (group // fold))
+        return tiles * parts, group, -(-self.folded.size // (parts * fold))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -121,13 +137,14 @@ def run(
 def machine(gpu: Any) -> Machine:
     most = LONGEST if gpu.device.is_cpu else 1 << 31
     if gpu.tiled:
-        return Machine(gpu.local, 1 << 18, 4, most, 8)
-    return Machine(gpu.local, 4 * gpu.local, 256, most, 8)
+        team = min(2 * gpu.local, gpu.device.limits.workgroup_invocations)
+        return Machine(gpu.local // 2, team, 1 << 17, 32, 4, most)
+    return Machine(gpu.local, gpu.local, 4 * gpu.local, 32, 256, most)
 
 
-def groups(gpu: Any, tasks: int, loads: int) -> tuple[int, int, int]:
-    """How many workgroups for so many tasks, with so many loads a lane in each."""
-    return gpu.grid(tasks * gpu.local * (loads * FOUR if gpu.device.is_cpu else 1))
+def groups(gpu: Any, tasks: int, lanes: int, loads: int) -> tuple[int, int, int]:
+    """How many workgroups of so many lanes for so many tasks, with so many loads a lane in each."""
+    return gpu.grid(tasks * lanes * (loads * FOUR if gpu.device.is_cpu else 1), lanes)
 
 
 class Fold(NamedTuple):
@@ -179,8 +196,8 @@ def packed(plans: tuple[Plan, ...], sizes: tuple[float, float], to: int, starts:
 
 
 def dispatch(gpu: Any, macros: dict, plan: Plan, push: bytes, bindings: Sequence[Block]) -> None:
-    shader = gpu.shaders.get("reduce", macros, (gpu.local, *plan.constants))
-    gpu.queue.dispatch(shader, groups(gpu, *plan.work(gpu.local)), push, bindings)
+    shader = gpu.shaders.get("reduce", macros, plan.constants)
+    gpu.queue.dispatch(shader, groups(gpu, *plan.work), push, bindings)
 
 
 @lru_cache(maxsize=4096)
@@ -217,8 +234,8 @@ def make_plan(machine: Machine, view: View, axes: tuple[int, ...], ordered: bool
     across = FOUR if fits and beside and in_fours(kept, folded, False) else 1
     tail = folded.shape[-1] % FOUR if along == FOUR else 0
     kept, folded = shortened(kept, across), shortened(folded, along)
-    fold_lanes, parts = spread(machine, kept.size, folded.size, beside)
-    return Plan(kept, folded, offset, along, across, tail, beside, fold_lanes, parts)
+    lanes = spread(machine, kept.size, folded.size, beside, machine.elements // along)
+    return Plan(kept, folded, offset, along, across, tail, beside, lanes)
 
 
 def merged(steps: list[tuple[int, int]]) -> Axes:
@@ -228,7 +245,7 @@ def merged(steps: list[tuple[int, int]]) -> Axes:
 
 
 def in_fours(inner: Axes, outer: Axes, odd: bool) -> bool:
-    """Whether four neighbours of the last inner axis always lie on 16 bytes; `odd` allows fewer at the end."""
+    """Whether four neighbours of the last inner axis always lie on 16 bytes; `odd` allows a rest."""
     if not inner.strides or inner.strides[-1] != 1 or inner.shape[-1] < FOUR:
         return False
     others = (*inner.strides[:-1], *outer.strides)
@@ -241,25 +258,25 @@ def shortened(axes: Axes, width: int) -> Axes:
     return Axes((*axes.shape[:-1], axes.shape[-1] // width), (*axes.strides[:-1], width))
 
 
-def spread(machine: Machine, kept: int, folded: int, beside: bool) -> tuple[int, int]:
-    """Lanes for each result, and into how many parts a fold is cut, so that the device is busy."""
-    lanes = machine.lanes
-    fold_lanes = min(lanes, power_of_two(-(-folded // machine.loads)))
-    if beside:  # a vector of neighbours reads whole cache lines
-        fold_lanes = min(fold_lanes, max(1, lanes // min(32, power_of_two(kept))))
-    else:
-        while fold_lanes < lanes and kept * fold_lanes < machine.wanted and fold_lanes * 2 <= folded:
-            fold_lanes *= 2
-    parts = min(-(-machine.wanted // (kept * fold_lanes)), folded // (fold_lanes * machine.share))
-    return fold_lanes, max(1, parts, -(-folded // (fold_lanes * machine.most)))
+def spread(machine: Machine, kept: int, folded: int, beside: bool, loads: int) -> Lanes:
+    """Lanes for each result, so that each has about `loads`, or more of them where the device is not busy."""
+    group, fold = machine.lanes, power_of_two(-(-folded // loads))
+    if beside or kept * fold < machine.wanted:
+        group = machine.team
+    most = group // min(LINE, power_of_two(kept), group) if beside else group
+    fold = min(fold, most)
+    while fold < most and kept * fold < machine.wanted and fold * 2 <= folded:
+        fold *= 2
+    parts = min(-(-machine.wanted // (kept * fold)), folded // (fold * machine.share))
+    return Lanes(group, fold, max(1, parts, -(-folded // (fold * machine.most))))
 
 
 def merging(machine: Machine, results: int, parts: int) -> Plan:
     """How states are folded: a row of them for each part."""
-    lanes = machine.lanes
-    fold_lanes = min(power_of_two(parts), max(1, lanes // min(32, power_of_two(results))))
+    group = machine.team
+    fold = min(power_of_two(parts), group // min(LINE, power_of_two(results), group))
     kept, folded = Axes((results,), (1,)), Axes((parts,), (results,))
-    return Plan(kept, folded, 0, 1, 1, 0, True, fold_lanes, 1)
+    return Plan(kept, folded, 0, 1, 1, 0, True, Lanes(group, fold, 1))
 
 
 def power_of_two(n: int) -> int:

@@ -18,6 +18,7 @@ from ..walk import walk
 from .copying import deliver
 from .reduce import LONGEST, MAX_AXES, STATES, Axes, Machine, Plan, dispatch, groups, machine, packed, spread
 
+LOADS = 8  # of a lane, before a line is given more lanes
 CARRIES = 16  # parts before its own that a lane adds up, at most
 PUSH = Struct(f"{8 + 3 * MAX_AXES}i").pack
 
@@ -38,10 +39,9 @@ def run(
     gpu.check(x.dtype, op.name)
     block = gpu.allocator.allocate(prod(shape))
     if block.words:
-        spread_over = machine(gpu)
-        if not gpu.tiled:  # lanes that wait for each other cost a CPU more than they save
-            spread_over = spread_over._replace(loads=LONGEST)
-        lines = make_lines(spread_over, x.layout, params["axis"])
+        # Lanes that wait for each other cost a CPU more than they save.
+        loads = LOADS if gpu.tiled else LONGEST
+        lines = make_lines(machine(gpu), x.layout, params["axis"], loads)
         launch(gpu, op.name, x.dtype.kind == "f", lines, x.buffer.data, block)
     return deliver(gpu, block, shape, dtype, into)
 
@@ -76,13 +76,13 @@ def launch(gpu: Any, op: str, floating: bool, lines: Lines, source: Any, target:
         *plan.kept.strides,
         *pad,
     )
-    constants = (gpu.local, plan.fold_lanes, len(plan.kept.shape), plan.beside)
+    constants = (plan.lanes.group, plan.lanes.fold, len(plan.kept.shape), plan.beside)
     shader = gpu.shaders.get("scan", {**macros, "CARRY": int(plan.parts > 1)}, constants)
-    gpu.queue.dispatch(shader, groups(gpu, *plan.work(gpu.local)), push, bindings)
+    gpu.queue.dispatch(shader, groups(gpu, *plan.work), push, bindings)
 
 
 @lru_cache(maxsize=1024)
-def make_lines(machine: Machine, view: View, axis: int) -> Lines:
+def make_lines(machine: Machine, view: View, axis: int, loads: int) -> Lines:
     """Choose how the lines along an axis are spread over lanes."""
     dense = View.dense(view.shape)
     others = [a for a in range(len(view.shape)) if a != axis]
@@ -93,8 +93,8 @@ def make_lines(machine: Machine, view: View, axis: int) -> Lines:
     kept = Axes((), ()) if single else Axes(path.shape, path.strides[0])
     line = Axes((view.shape[axis],), (view.strides[axis],)) if view.shape else Axes((), ())
     beside = kept.reach < line.reach
-    fold_lanes, parts = spread(machine, kept.size, line.size, beside)
-    needed = -(-line.size // (fold_lanes * machine.most))
-    parts = max(needed, min(parts, CARRIES * fold_lanes))
-    plan = Plan(kept, line, view.offset, 1, 1, 0, beside, fold_lanes, parts)
+    lanes = spread(machine, kept.size, line.size, beside, loads)
+    needed = -(-line.size // (lanes.fold * machine.most))
+    lanes = lanes._replace(parts=max(needed, min(lanes.parts, CARRIES * lanes.fold)))
+    plan = Plan(kept, line, view.offset, 1, 1, 0, beside, lanes)
     return Lines(plan, () if single else path.strides[1], dense.strides[axis] if view.shape else 0)

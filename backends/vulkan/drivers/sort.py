@@ -78,7 +78,7 @@ def sorted_pairs(
         groups = -(-lines // (run // length)) if length <= run else lines * -(-length // run)
         macros, spec = {"STEP": "CHUNKS"}, (run,)
         doublings = run.bit_length()
-        grid = loops.grid(gpu, groups * gpu.local, doublings * EACH_LANE * (doublings + 3))
+        grid = loops.grid(gpu, groups * gpu.local, doublings * EACH_LANE * (doublings + 6))
     else:
         run, macros, spec = RUN, {"STEP": "RUNS"}, ()
         groups = lines * -(-length // run)
