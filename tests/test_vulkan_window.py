@@ -291,9 +291,11 @@ def test_a_bad_position_is_named(gpu, name, wrong):
     arrays = (x, index) if name == "pool_take" else (np.ones((1, 2, 1, 2), np.float32), index)
     params = {"apart": bool(apart)} | ({} if name == "pool_take" else {"shape": x.shape})
     with Poison(gpu.allocator, gpu.transfer) as poison:
+        out = apply(registry[name], tuple(ta.tensor(a, dtype=a.dtype, device=gpu) for a in arrays), params)
         with pytest.raises(IndexError, match=f"{name}: index {wrong} is out of range for 9"):
-            pool(gpu, name, *arrays, **params)
+            gpu.queue.flush()
         poison.check()
+        assert out.numpy().shape == out.shape
 
 
 def test_a_window_beyond_the_edge_has_a_smaller_share(gpu):

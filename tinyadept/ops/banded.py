@@ -1,8 +1,8 @@
-"""Convolution of small images with few channels: one matrix product for whole rows.
+"""Convolution of small images with few channels: one matrix product for whole stretches of rows.
 
-A row of the result is a row of the input times a banded matrix that repeats the kernel along its diagonal.
-The product has W / KW times the arithmetic of im2col, but only the rows are unfolded, KW times less memory
-traffic, and one large product runs at the processor's full rate. Shapes as in `window`, of two spatial axes.
+A stretch of a result's row is a stretch of input rows times a banded matrix that repeats the kernel along its
+diagonal. The product has more arithmetic than im2col, by the width of its matrix over the kernel's, but only
+stretches are unfolded, which is several times less memory traffic, and one large product runs at the full rate. Shapes as in `window`, of two spatial axes; S stretches of Q results see P cells each.
 """
 
 from __future__ import annotations
@@ -21,56 +21,82 @@ def fits(kernel: Shape, wide: Shape, out_channels: int, groups: int) -> bool:
     return groups == 1 and len(kernel) == 2 and kernel[1] > 1 and out_channels * wide[1] <= MOST * kernel[1]
 
 
-def band(matrix: np.ndarray, kernel: Shape, out: int, stride: int, dilation: int) -> np.ndarray:
-    """The cells of a banded matrix (C, KH, W, O, OW) that hold the kernel, as a view (O, C, KH, KW, OW)."""
-    c, i, x, o, y = matrix.strides
-    shape = (matrix.shape[3], *matrix.shape[:2], kernel[1], out)
-    return np.ndarray(shape, matrix.dtype, matrix, 0, (o, c, i, dilation * x, stride * x + y))
+def stretch(out: int, kernel: int) -> int:
+    """How many results of a row are computed together: the fewest that divide it and are twice the kernel."""
+    return next(q for q in range(min(2 * kernel, out), out + 1) if out % q == 0)
 
 
-def rows_of(x: np.ndarray, kernel: Shape, out: Shape, stride: Shape, dilation: Shape) -> np.ndarray:
-    """What the windows of each row see, whole rows: (N·OH, C·KH·W)."""
+def seen(results: int, kernel: int, stride: int, dilation: int) -> int:
+    """How many neighbouring cells so many neighbouring results see."""
+    return (results - 1) * stride + (kernel - 1) * dilation + 1
+
+
+def band(matrix: np.ndarray, kernel: int, stride: int, dilation: int) -> np.ndarray:
+    """The cells of a banded matrix (C, KH, P, O, Q) that hold the kernel, as a view (O, C, KH, KW, Q)."""
+    c, i, x, o, q = matrix.strides
+    shape = (matrix.shape[3], *matrix.shape[:2], kernel, matrix.shape[4])
+    return np.ndarray(shape, matrix.dtype, matrix, 0, (o, c, i, dilation * x, stride * x + q))
+
+
+def unfolded(x: np.ndarray, kernel: Shape, out: Shape, stride: Shape, dilation: Shape) -> np.ndarray:
+    """What each stretch of results sees: (N·OH·S, C·KH·P)."""
+    q = stretch(out[1], kernel[1])
     n, c, h, w = x.strides
-    shape = (x.shape[0], out[0], x.shape[1], kernel[0], x.shape[3])
-    view = np.ndarray(shape, x.dtype, x, 0, (n, stride[0] * h, c, dilation[0] * h, w))
-    return view.reshape(x.shape[0] * out[0], prod(shape[2:]))
+    shape = (
+        x.shape[0],
+        out[0],
+        out[1] // q,
+        x.shape[1],
+        kernel[0],
+        seen(q, kernel[1], stride[1], dilation[1]),
+    )
+    steps = (n, stride[0] * h, q * stride[1] * w, c, dilation[0] * h, w)
+    return np.ndarray(shape, x.dtype, x, 0, steps).reshape(prod(shape[:3]), prod(shape[3:]))
 
 
-def matrix_of(w: np.ndarray, width: int, out: Shape, stride: Shape, dilation: Shape) -> np.ndarray:
-    """The banded matrix of a kernel (O, C, KH, KW): (C·KH·W, O·OW)."""
-    o, c, *kernel = w.shape
-    matrix = np.zeros((c, kernel[0], width, o, out[1]), w.dtype)
-    band(matrix, tuple(kernel), out[1], stride[1], dilation[1])[...] = w[..., None]
-    return matrix.reshape(c * kernel[0] * width, o * out[1])
+def matrix_of(w: np.ndarray, out: Shape, stride: Shape, dilation: Shape) -> np.ndarray:
+    """The banded matrix of a kernel (O, C, KH, KW): (C·KH·P, O·Q)."""
+    o, c, kh, kw = w.shape
+    q = stretch(out[1], kw)
+    matrix = np.zeros((c, kh, seen(q, kw, stride[1], dilation[1]), o, q), w.dtype)
+    band(matrix, kw, stride[1], dilation[1])[...] = w[..., None]
+    return matrix.reshape(prod(matrix.shape[:3]), o * q)
 
 
-def gradient_rows(g: np.ndarray) -> np.ndarray:
-    """The outer gradient (N, O, OH, OW) row by row: (N·OH, O·OW)."""
-    return g.transpose(0, 2, 1, 3).reshape(g.shape[0] * g.shape[2], g.shape[1] * g.shape[3])
+def gradient_rows(g: np.ndarray, kernel: int) -> np.ndarray:
+    """The outer gradient (N, O, OH, OW), one row a stretch: (N·OH·S, O·Q)."""
+    n, o, oh, ow = g.shape
+    q = stretch(ow, kernel)
+    return g.reshape(n, o, oh, ow // q, q).transpose(0, 2, 3, 1, 4).reshape(n * oh * (ow // q), o * q)
 
 
 def forward(x: np.ndarray, w: np.ndarray, out: Shape, stride: Shape, dilation: Shape) -> np.ndarray:
     """Of a padded input (N, C, H, W): (N, O, OH, OW)."""
-    rows = rows_of(x, w.shape[2:], out, stride, dilation)
-    y = rows @ matrix_of(w, x.shape[3], out, stride, dilation)
-    return np.ascontiguousarray(y.reshape(x.shape[0], out[0], w.shape[0], out[1]).swapaxes(1, 2))
+    q = stretch(out[1], w.shape[3])
+    y = unfolded(x, w.shape[2:], out, stride, dilation) @ matrix_of(w, out, stride, dilation)
+    y = y.reshape(x.shape[0], out[0], out[1] // q, w.shape[0], q)
+    return np.ascontiguousarray(y.transpose(0, 3, 1, 2, 4)).reshape(x.shape[0], w.shape[0], *out)
 
 
 def to_input(g: np.ndarray, w: np.ndarray, wide: Shape, stride: Shape, dilation: Shape) -> np.ndarray:
     """Gradient of the padded input: (N, C, H, W)."""
-    (n, _, *out), (_, c, *kernel) = g.shape, w.shape
-    rows = gradient_rows(g) @ matrix_of(w, wide[1], tuple(out), stride, dilation).T
-    rows = rows.reshape(n, out[0], c, kernel[0], wide[1])
+    (n, _, *out), (_, c, kh, kw) = g.shape, w.shape
+    q = stretch(out[1], kw)
+    cells = gradient_rows(g, kw) @ matrix_of(w, tuple(out), stride, dilation).T
+    cells = cells.reshape(n, out[0], out[1] // q, c, kh, -1 if cells.size else 1)
     dx = np.zeros((n, c, *wide), g.dtype)
-    for i in range(kernel[0]):
-        top = i * dilation[0]
-        dx[:, :, top : top + stride[0] * (out[0] - 1) + 1 : stride[0]] += rows[:, :, :, i].swapaxes(1, 2)
+    for i in range(kh):
+        rows = slice(i * dilation[0], i * dilation[0] + stride[0] * (out[0] - 1) + 1, stride[0])
+        for s in range(out[1] // q):
+            left = s * q * stride[1]
+            dx[:, :, rows, left : left + cells.shape[-1]] += cells[:, :, s, :, i].swapaxes(1, 2)
     return dx
 
 
 def to_weight(g: np.ndarray, x: np.ndarray, shape: Shape, stride: Shape, dilation: Shape) -> np.ndarray:
     """Gradient of the kernel (O, C, KH, KW): the band of the banded matrix's gradient, summed along it."""
-    out, kernel = g.shape[2:], shape[2:]
-    matrix = rows_of(x, kernel, out, stride, dilation).T @ gradient_rows(g)
-    matrix = matrix.reshape(shape[1], kernel[0], x.shape[3], shape[0], out[1])
-    return band(matrix, kernel, out[1], stride[1], dilation[1]).sum(-1)
+    out, (o, c, kh, kw) = g.shape[2:], shape
+    matrix = unfolded(x, shape[2:], out, stride, dilation).T @ gradient_rows(g, kw)
+    q = stretch(out[1], kw)
+    matrix = matrix.reshape(c, kh, seen(q, kw, stride[1], dilation[1]), o, q)
+    return band(matrix, kw, stride[1], dilation[1]).sum(-1)

@@ -265,14 +265,10 @@ def choose(c: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.where(c, a, b)
     word = np.int32 if a.dtype.itemsize == 4 else np.int64
     mask = np.negative(c.view(np.int8)).astype(word)  # all bits or none
+    if a.ndim == 0 and not a.view(word):  # nothing but zero: the other's bits, or none
+        return (b.view(word) & ~mask).view(b.dtype)
     other = b.view(word)
-    bits = a.view(word) ^ other
-    if bits.shape != np.broadcast_shapes(bits.shape, mask.shape):
-        bits = bits & mask
-    else:
-        bits &= mask
-    bits ^= other
-    return bits.view(a.dtype)
+    return (((a.view(word) ^ other) & mask) ^ other).view(a.dtype)
 
 
 where = define(
