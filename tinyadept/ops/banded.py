@@ -2,7 +2,8 @@
 
 A stretch of a result's row is a stretch of input rows times a banded matrix that repeats the kernel along its
 diagonal. The product has more arithmetic than im2col, by the width of its matrix over the kernel's, but only
-stretches are unfolded, which is several times less memory traffic, and one large product runs at the full rate. Shapes as in `window`, of two spatial axes; S stretches of Q results see P cells each.
+stretches are unfolded, which is several times less memory traffic, and one large product runs at full rate.
+Shapes as in `window`, of two spatial axes; S stretches of Q results see P cells each.
 """
 
 from __future__ import annotations

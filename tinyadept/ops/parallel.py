@@ -35,7 +35,7 @@ class Scratch(local):
     def take(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """An uninitialised array; the thread's last one of this name is no longer valid."""
         size = prod(shape) * dtype.itemsize
-        if self.kept.get(name, np.empty(0, np.uint8)).size < size:
+        if name not in self.kept or self.kept[name].size < size:
             self.kept[name] = np.empty(size, np.uint8)
         return self.kept[name][:size].view(dtype).reshape(shape)
 
