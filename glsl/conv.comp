@@ -1,15 +1,16 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Convolution and its two gradients, each as a product of matrices that are never formed: out = a @ b, group by group.
+// Convolution and its two gradients, each as a product of matrices that are never formed: out = a @ b,
+// group by group.
 //
 //                 rows      columns               depth                    a              b
 //   conv          channel   sample, position      channel, window cell     w (O, C/G, K)  x (N, C, ...)
 //   conv_input    channel   sample, input cell    channel, window cell     w (O, C/G, K)  g (N, O, ...)
 //   conv_weight   channel   channel, window cell  sample, position         g (N, O, ...)  x (N, C, ...)
 //
-// A column is (outer, place), a depth is (inner, tap); places, taps and cells of b have three coordinates each. A place
-// and a tap together say which cell of b is met:
+// A column is (outer, place), a depth is (inner, tap); places, taps and cells of b have three coordinates
+// each. A place and a tap together say which cell of b is met:
 //   conv, conv_weight  place * place_step + tap * tap_step - low
 //   conv_input         (place + low - tap * tap_step) / place_step, where that leaves no rest
 //
@@ -107,8 +108,8 @@ ivec2 piece(int length, int at, int parts) {
 int tap_parts() { return int(push.splits & 0xFFFFu); }
 int inner_parts() { return int(push.splits >> 16); }
 
-// A place meets no cell for some taps, whose products are 0; but 0 times infinity is not. So a sum of conv_input that is
-// not finite is made again, of what is met alone.
+// A place meets no cell for some taps, whose products are 0; but 0 times infinity is not. So a sum of
+// conv_input that is not finite is made again, of what is met alone.
 #if defined(OP_conv_input) && FLOATING
 #define RECHECKED 1
 bool is_finite(float x) { return (floatBitsToUint(x) & 0x7F800000u) != 0x7F800000u; }
@@ -125,7 +126,8 @@ layout(local_size_x = LANES) in;
 shared TYPE4 tile_a[DEEP * PITCH / 4];  // [depth][row]
 shared TYPE4 tile_b[DEEP * PITCH / 4];  // [depth][column]
 
-// A lane loads four cells of each tile. Neighbouring lanes take neighbours along the depth, or along the columns.
+// A lane loads four cells of each tile. Neighbouring lanes take neighbours along the depth, or along the
+// columns.
 #ifdef OP_conv_weight
 const int B_COLUMNS = MINE, B_DEPTHS = 1;
 #else
@@ -260,7 +262,8 @@ void main() {
 #else
 layout(local_size_x_id = 0) in;
 
-// Rows belong to the workgroup, so that all its lanes load the same words of a at once; columns belong to lanes.
+// Rows belong to the workgroup, so that all its lanes load the same words of a at once; columns belong to
+// lanes.
 struct Block {
     int a, row;
     ivec3 places[COLUMNS];
@@ -288,7 +291,8 @@ void add_tap(Block block, ivec3 tap, const bool strict) {
 
 void add_taps(Block block, const bool strict) {
     ivec3 taps = triple(push.taps), tap = unravel(block.taps.x, taps);
-    [[unroll]] for (int r = 0; r < ROWS; ++r) [[unroll]] for (int c = 0; c < COLUMNS; ++c) sums[r][c] = TYPE(0);
+    [[unroll]] for (int r = 0; r < ROWS; ++r)
+        [[unroll]] for (int c = 0; c < COLUMNS; ++c) sums[r][c] = TYPE(0);
     for (int t = block.taps.x; t < block.taps.y; ++t) {
         add_tap(block, tap, strict);
         ++tap.z;

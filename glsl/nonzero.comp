@@ -75,7 +75,8 @@ layout(binding = 0) buffer Counts { uint counts[]; };
 layout(binding = 1) readonly buffer Before { uint before[]; };
 #endif
 
-layout(push_constant) uniform Push { uint count; int counts, other; } push;  // other: -1 where nothing came before
+// other: -1 where nothing came before.
+layout(push_constant) uniform Push { uint count; int counts, other; } push;
 
 void main() {
     EACH(part, (push.count + PART - 1u) / PART) {

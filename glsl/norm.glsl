@@ -106,6 +106,12 @@ void take(inout State s, float x, float y, float first) {
     s.squares.y += 2.0 * d.x * d.y;
 }
 
+#define TIDY 1
+void tidy(inout State s) {
+    s.sum = settled(s.sum);
+    s.squares = settled(s.squares);
+}
+
 State merged(State a, State b) { return State(plus(a.sum, b.sum), plus(a.squares, b.squares)); }
 
 struct Row { vec2 mean; float scale, unused; };  // mean of x - first
@@ -129,6 +135,13 @@ void take(inout State s, float x, float y, float first) {
     s.sum.y += d.y;
     s.squares.y += 2.0 * d.x * d.y;
     s.products.y += product.y + d.y * y;
+}
+
+#define TIDY 1
+void tidy(inout State s) {
+    s.sum = settled(s.sum);
+    s.squares = settled(s.squares);
+    s.products = settled(s.products);
 }
 
 State merged(State a, State b) {

@@ -1,12 +1,13 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 // Windows over planes (N, C, cells...), cells and windows with three coordinates each.
-//   -DOP_pool_index       position, in its flattened plane, of each window's maximum: the first of equals, NaN before all
+//   -DOP_pool_index       position of each window's maximum in its flattened plane: the first of equals, NaN
+//                         before all
 //   -DOP_avg_pool         sum of each window over its share
-//   -DOP_avg_pool_input   for each cell, the sum over the windows that see it of their gradient over their share
+//   -DOP_avg_pool_input   for each cell, over the windows that see it, the sum of gradient over share
 //   -DIN=FLOAT32, INT32, UINT8 or BOOL
-// `turns` says which part of a window, or of the windows over a cell, is done: a lane may not loop for ever. Between
-// parts the result holds what was found.
+// `turns` says which part of a window, or of the windows over a cell, is done: a lane may not loop for
+// ever. Between parts the result holds what was found.
 #define BOOL 0
 #define UINT8 1
 #define INT32 2
@@ -45,8 +46,9 @@ ivec3 next(ivec3 v, ivec3 lengths) {
 int address(int plane, ivec3 at) {
     int sample_ = plane / push.channels;
     ivec3 far = at * triple(push.from_step);
-    return push.from_offset + sample_ * push.from_sample + (plane - sample_ * push.channels) * push.from_channel +
-           far.x + far.y + far.z;
+    int channel = plane - sample_ * push.channels;
+    int corner = push.from_offset + sample_ * push.from_sample + channel * push.from_channel;
+    return corner + far.x + far.y + far.z;
 }
 
 ivec3 begin_of(ivec3 window) { return window * triple(push.stride) - triple(push.low); }

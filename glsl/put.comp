@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 // Values written where an index points. Views: the target at index 0, the index, the values.
-//   -DSTEP=MARK   of the values that meet in a cell of the target the last one's number is left there, plus one
+//   -DSTEP=MARK   in each cell of the target the number of the last value that meets it, plus one
 //   -DSTEP=WRITE  the values whose numbers were left are written
 //   -DSTEP=PLAIN  all are written, because no two meet
 #define MARK 0

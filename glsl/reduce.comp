@@ -127,6 +127,9 @@ void fold(inout State s[ACROSS], int kept, int first, int last, int step) {
             y[b] = load_second(kept, i + b * step);
         }
         [[unroll]] for (int b = 0; b < BATCH; ++b) take_words(s, x[b], y[b], i + b * step, start);
+#if TIDY
+        [[unroll]] for (int k = 0; k < ACROSS; ++k) tidy(s[k]);
+#endif
     }
     for (; i < last; i += step) {
         WORDS x = load(base + cell(i, KEPT_RANK, FOLDED_RANK, push.strides));

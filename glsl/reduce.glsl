@@ -3,7 +3,8 @@
 //   State nothing()                    the fold of no element;
 //   void take(s, x, at, first)         fold one more element in: its word, its place, the first one's word;
 //   State merged(a, b)                 the fold of what both have folded;
-//   uint finished(s, count, divisor)   the word of the result, for so many elements.
+//   uint finished(s, count, divisor)   the word of the result, for so many elements;
+//   void tidy(s)                       if TIDY is defined: brings what the roundings lost back into the sums.
 // Elements may come in any order, so places decide where the order matters.
 #include "math.glsl"
 
@@ -193,6 +194,12 @@ void take(inout State s, uint x, int at, uint first) {
     add_square(s.squares, d.x);
     s.sum.y += d.y;
     s.squares.y += 2.0 * d.x * d.y;
+}
+
+#define TIDY 1
+void tidy(inout State s) {
+    s.sum = settled(s.sum);
+    s.squares = settled(s.squares);
 }
 
 State merged(State a, State b) { return State(plus(a.sum, b.sum), plus(a.squares, b.squares)); }

@@ -1,11 +1,11 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Sums of values that share a key, in order. Pairs (key, place of the value) are sorted, line by line; where a run of
-// equal keys begins, it is summed, and written to the place of its key. Views: that of key 0, the place of the line's
-// values, and the pair itself, whose memory counts pairs.
+// Sums of values that share a key, in order. Pairs (key, place of the value) are sorted, line by line;
+// where a run of equal keys begins, it is summed, and written to the place of its key. Views: that of key
+// 0, the place of the line's values, and the pair itself, whose memory counts pairs.
 //   -DIN=FLOAT32, INT32, UINT8 or BOOL
-// A run may be longer than a lane can loop: it is added in pieces, by several dispatches. Meanwhile the result holds
-// the sum, and `lost` what that has lost to rounding.
+// A run may be longer than a lane can loop: it is added in pieces, by several dispatches. Meanwhile the
+// result holds the sum, and `lost` what that has lost to rounding.
 #define BOOL 0
 #define UINT8 1
 #define INT32 2
@@ -28,7 +28,9 @@ layout(binding = 3) readonly buffer Pairs { uvec2 pairs[]; };
 
 #if IN == FLOAT32
 #define T vec2  // the sum, and what it lost
-T state(uint i, uint before) { return vec2(uintBitsToFloat(before), uintBitsToFloat(lost[uint(push.lost) + i])); }
+T state(uint i, uint before) {
+    return vec2(uintBitsToFloat(before), uintBitsToFloat(lost[uint(push.lost) + i]));
+}
 T added(T sum, uint word) {
     vec2 both = two_sum(sum.x, uintBitsToFloat(word));
     if (is_infinite(both.x)) return vec2(both.x, 0.0);  // what it has lost would be NaN

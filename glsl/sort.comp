@@ -25,8 +25,8 @@ layout(push_constant) uniform Push { uint count, width, run, to, from; } push;
 layout(binding = 0) writeonly buffer To { uvec2 to[]; };
 
 #ifdef CELL
-// Where cell `at` goes when runs are merged two by two. Each run's own order is known, so that only the cells of the
-// other run that go before have to be counted; of equals those of the left run do.
+// Where cell `at` goes when runs are merged two by two. Each run's own order is known, so that only the
+// cells of the other run that go before have to be counted; of equals those of the left run do.
 uint merged(uint at, uint line, uint length, uint run) {
     uint key = CELL(at).x, inside = at - line, both = inside / run / 2u * 2u * run;
     bool left = inside - both < run;

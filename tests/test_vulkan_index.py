@@ -212,7 +212,7 @@ def test_a_bad_index_is_named_and_touches_nothing(gpu, name, make, params, wrong
         with pytest.raises(IndexError, match=rf"{name}: index {shown} is out of range for 3"):
             gpu.queue.flush()
         poison.check()
-        assert out.numpy().shape == out.shape
+        assert np.isin(out.numpy(), range(5)).all()  # nothing that lies beside the inputs
     index[2] = 2  # and the device goes on
     agrees(name, make(index), gpu, **params)
 

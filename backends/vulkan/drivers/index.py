@@ -21,7 +21,7 @@ from ..queue import pack
 from ..walk import walk
 from . import loops
 from .copying import copy_to, deliver
-from .sort import rank_of, sorted_pairs
+from .sort import Keys, rank_of, sorted_pairs
 
 PART = 64  # elements that a lane of nonzero.comp walks; the template has the same
 SPLIT_RANK = 25
@@ -252,8 +252,8 @@ def add_runs(gpu: Any, op: Op, values: Tensor, index: Tensor, shape: Shape, how:
     if not out.words or not values.layout.size:
         check_all(gpu, op, index, how.size)
         return out
-    site, source = gpu.queue.site(op.name), index.buffer.data
-    pairs = sorted_pairs(gpu, source, how.keys, how.length, how.payloads, "INDEX", size=how.size, site=site)
+    keys = Keys(index.buffer.data, how.keys, how.length, how.payloads, "INDEX")
+    pairs = sorted_pairs(gpu, keys._replace(size=how.size, site=gpu.queue.site(op.name)))
     path = walk(how.shape, how.target, how.fixed, how.pairs)
     piece = loops.longest(gpu, path.count)
     count = -(-how.length // piece)

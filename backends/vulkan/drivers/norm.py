@@ -160,7 +160,7 @@ def joint(axes: list[int], *views: View) -> list[Axes]:
 
 def hold(machine: Machine, rows: int, loads: int, beside: bool, along: int) -> tuple[int, Lanes]:
     """Loads that a lane keeps, which are none if rows are too long, and how lanes are spread."""
-    most_held, group = machine.elements // along, machine.lanes
+    most_held, group = machine.held // along, machine.lanes
     if rows * loads < machine.wanted or loads > group * most_held:
         group = machine.team
     most = group // min(8, power_of_two(rows), group) if beside else group

@@ -62,6 +62,7 @@ class Machine(NamedTuple):
     team: int  # of a workgroup where there are few
     wanted: int  # lanes that keep the device busy
     elements: int  # of a lane, before a fold is given more lanes
+    held: int  # elements that a lane keeps in registers, at most
     share: int  # loads of a lane in one task, at least
     most: int  # and at most
 
@@ -138,8 +139,8 @@ def machine(gpu: Any) -> Machine:
     most = LONGEST if gpu.device.is_cpu else 1 << 31
     if gpu.tiled:
         team = min(2 * gpu.local, gpu.device.limits.workgroup_invocations)
-        return Machine(gpu.local // 2, team, 1 << 17, 32, 4, most)
-    return Machine(gpu.local, gpu.local, 4 * gpu.local, 32, 256, most)
+        return Machine(gpu.local // 2, team, 1 << 17, 64, 32, 4, most)
+    return Machine(gpu.local, gpu.local, 4 * gpu.local, 64, 32, 256, most)
 
 
 def groups(gpu: Any, tasks: int, lanes: int, loads: int) -> tuple[int, int, int]:

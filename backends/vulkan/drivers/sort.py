@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from .elementwise import LARGE
 
 RUN = 8  # pairs that a lane of a CPU sorts; glsl/sort.comp has the same
 EACH_LANE = 4  # pairs of a lane of a GPU; here too
-KEYS = {"f": "FLOAT32", "i": "INT32", "u": "WORD", "b": "WORD"}
+KINDS = {"f": "FLOAT32", "i": "INT32", "u": "WORD", "b": "WORD"}
 
 
 def run(
@@ -36,30 +36,22 @@ def run(
         view = layout.permute(order)
         positions = (*(0,) * (rank - 1), 1)
         flip = 0xFFFFFFFF if params["descending"] else 0
-        pairs = sorted_pairs(gpu, x.buffer.data, view, view.shape[-1], positions, KEYS[x.dtype.kind], flip)
+        keys = Keys(x.buffer.data, view, view.shape[-1], positions, KINDS[x.dtype.kind], flip)
+        pairs = sorted_pairs(gpu, keys)
         back = [order.index(a) for a in range(rank)]
         second = View(view.shape, tuple(2 * s for s in row_major(view.shape)), 1)
         gpu.transfer.gather(out, pairs, second.permute(back))
     return deliver(gpu, out, shape, dtype, into)
 
 
-def sorted_pairs(
-    gpu: Any,
-    source: Block,
-    view: View,
-    length: int,
-    payloads: Shape,
-    kind: str,
-    flip: int = 0,
-    size: int = 0,
-    site: int = 0,
-) -> Block:
-    """Pairs of words, a key and its payload, sorted line by line; what is equal keeps its order.
+class Keys(NamedTuple):
+    """What is sorted.
 
-    Parameters
+    Attributes
     ----------
-    source, view
-        The keys: the last axes together are a line, those before them number the lines. Not empty.
+    source : Block
+    view : View
+        The last axes together are a line, those before them number the lines. Not empty.
     length : int
         Of a line.
     payloads : tuple of int
@@ -70,8 +62,34 @@ def sorted_pairs(
     flip : int
         Bits to turn over in the keys; all of them sort from the largest down.
     """
-    path = walk(view.shape, view.strides, payloads)
-    old, new = (gpu.allocator.allocate(2 * path.count) for _ in range(2))
+
+    source: Block
+    view: View
+    length: int
+    payloads: Shape
+    kind: str
+    flip: int = 0
+    size: int = 0
+    site: int = 0
+
+
+def sorted_pairs(gpu: Any, keys: Keys) -> Block:
+    """Pairs of words, a key and its payload, sorted line by line; what is equal keeps its order."""
+    count, length = keys.view.size, keys.length
+    old, new = (gpu.allocator.allocate(2 * count) for _ in range(2))
+    run = sort_runs(gpu, keys, new)
+    merge = gpu.shaders.get("sort", {"STEP": "MERGE"}, (gpu.local,))
+    while run < length:
+        old, new = new, old
+        push = pack(count, length, run, new.offset // 2, old.offset // 2)
+        gpu.queue.dispatch(merge, loops.grid(gpu, count, run.bit_length()), push, (new, old))
+        run *= 2
+    return new
+
+
+def sort_runs(gpu: Any, keys: Keys, pairs: Block) -> int:
+    """Note the first pass, which makes pairs and sorts runs of them; how long those are."""
+    path, length = walk(keys.view.shape, keys.view.strides, keys.payloads), keys.length
     lines = path.count // length
     if gpu.tiled:
         run = EACH_LANE * gpu.local
@@ -83,20 +101,12 @@ def sorted_pairs(
         run, macros, spec = RUN, {"STEP": "RUNS"}, ()
         groups = lines * -(-length // run)
         grid = loops.grid(gpu, path.count, RUN)
-    macros["KEYS"] = kind
-    rank = rank_of(path)
-    first = pack(new.offset // 2, length, flip, groups, size, site)
-    push = path.push(source.offset + view.offset, 0, params=first)
-    shader = gpu.shaders.get("sort", macros, (gpu.local, rank, *spec))
-    status = (gpu.queue.reports,) if kind == "INDEX" else ()
-    gpu.queue.dispatch(shader, grid, push, (new, source, *status))
-    merge = gpu.shaders.get("sort", {"STEP": "MERGE"}, (gpu.local,))
-    while run < length:
-        old, new = new, old
-        push = pack(path.count, length, run, new.offset // 2, old.offset // 2)
-        gpu.queue.dispatch(merge, loops.grid(gpu, path.count, run.bit_length()), push, (new, old))
-        run *= 2
-    return new
+    params = pack(pairs.offset // 2, length, keys.flip, groups, keys.size, keys.site)
+    push = path.push(keys.source.offset + keys.view.offset, 0, params=params)
+    shader = gpu.shaders.get("sort", macros | {"KEYS": keys.kind}, (gpu.local, rank_of(path), *spec))
+    status = (gpu.queue.reports,) if keys.kind == "INDEX" else ()
+    gpu.queue.dispatch(shader, grid, push, (pairs, keys.source, *status))
+    return run
 
 
 def rank_of(path: Walk) -> int:
