@@ -32,9 +32,10 @@ def table() -> str:
         groups.setdefault((op.family.name, TAKES[op.takes]), []).append(f"`{op.name}`{mark}")
     lines = ["| family | ops | dtypes | numpy | vulkan |", "|---|---|---|---|---|"]
     for (family, takes), ops in groups.items():
-        lines.append(f"| {family} | {' '.join(ops)} | {takes} | yes | {'yes' if on_vulkan(family) else 'no'} |")
-    notes = f"{len(registry)} rows; ° marks those through which no gradient flows. Vulkan has all dtypes but int64"
-    return "\n".join([*lines, "", f"{notes} and float64."])
+        vulkan = "yes" if on_vulkan(family) else "no"
+        lines.append(f"| {family} | {' '.join(ops)} | {takes} | yes | {vulkan} |")
+    notes = f"{len(registry)} rows; ° marks those through which no gradient flows."
+    return "\n".join([*lines, "", f"{notes} Vulkan has all dtypes but int64 and float64."])
 
 
 def on_vulkan(family: str) -> bool:

@@ -25,6 +25,8 @@ from tinyadept.ops import registry
 from tinyadept.ops.table import apply, apply_into
 from tinyadept.view import View
 
+pytestmark = pytest.mark.slow  # the oracle walks these rows on Vulkan in the quick part too
+
 try:
     gpu = devices.resolve(os.environ.get("TINYADEPT_TEST_DEVICE", "vulkan"))
 except ta.DeviceError as error:

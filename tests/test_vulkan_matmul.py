@@ -12,6 +12,8 @@ from tinyadept import oracle
 from tinyadept.backends.vulkan.drivers.matmul import TILES
 from tinyadept.ops import registry
 
+pytestmark = pytest.mark.slow  # the oracle walks these rows on Vulkan in the quick part too
+
 DEVICE = os.environ.get("TINYADEPT_TEST_DEVICE", "vulkan")
 
 

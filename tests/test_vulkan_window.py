@@ -16,6 +16,8 @@ from tinyadept.ops.table import apply, apply_into
 from tinyadept.tensor import wrap
 from tinyadept.view import View
 
+pytestmark = pytest.mark.slow  # the oracle walks these rows on Vulkan in the quick part too
+
 try:
     GPU = ta.device.resolve(os.environ.get("TINYADEPT_TEST_DEVICE", "vulkan"))
 except ta.DeviceError as error:
