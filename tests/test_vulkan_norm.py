@@ -187,17 +187,11 @@ def test_a_row_that_fits_is_read_once(monkeypatch):
     assert batch == ["norm"]
 
 
+OFFSETS = "ivec3(push.to_offset, push.x_offset, push.y_offset) +"
+INDEX = "(i - rest * push.shape[axis]) * strides"
 MUTANTS = {
-    "offset": (
-        "norm.comp",
-        "ivec3(push.to_offset, push.x_offset, push.y_offset) +",
-        "ivec3(push.to_offset, 0, 0) +",
-    ),
-    "stride": (
-        "norm.comp",
-        "at += (i - rest * push.shape[axis]) * strides;",
-        "at += ivec3(i - rest * push.shape[axis]);",
-    ),
+    "offset": ("norm.comp", OFFSETS, "ivec3(push.to_offset, 0, 0) +"),
+    "stride": ("norm.comp", INDEX, "ivec3(i - rest * push.shape[axis])"),
     "beyond the row": ("norm.comp", "return place(h) < push.folded;", "return true;"),
     "the wrong row": ("norm.comp", "rows[push.rows_offset + kept]", "rows[push.rows_offset]"),
     "a lane is forgotten": ("team.glsl", "int other = lane + next;", "int other = lane + 2 * next;"),
@@ -206,7 +200,7 @@ MUTANTS = {
     "a rounded difference": ("norm.glsl", "- n * LN2_LOW) + d.y;", "- n * LN2_LOW);"),
     "mean": ("norm.comp", "(x[i] - mean.x) - mean.y", "x[i] - mean.x * 1.0001"),
     "slope": ("norm.glsl", "* row.slope", "* row.scale"),
-}  # fmt: skip
+}
 
 
 def all_checks(gpu):
