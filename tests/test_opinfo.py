@@ -21,11 +21,14 @@ pytest.importorskip("torch", reason="PyTorch is the oracle here")
 pytest.importorskip("expecttest", reason="PyTorch's own tests need it")
 
 import torch
+from hypothesis import settings
 from opinfo_table import ACCEPTED, CALLS, DIFFERENCES, NOT_COMPARED, TOLERANCES, Difference, Sample
 from torch.testing._internal.common_methods_invocations import op_db
 
 import tinyadept as ta
 import tinyadept.functional as F
+
+settings.load_profile("oracle")  # importing PyTorch's tests loads a profile of their own, for everybody
 
 DTYPES = {"float32": torch.float32, "int32": torch.int32, "bool": torch.bool, "int64": torch.int64}
 FLOAT32 = {"rtol": 1.3e-6, "atol": 1e-5}  # torch.testing's own
