@@ -368,6 +368,7 @@ def test_unknown_devices():
         (F.conv2d, (0, 3, 5, 5), (2, 3, 3, 3)),
         (F.conv2d, (2, 3, 5, 5), (0, 3, 3, 3)),
         (F.conv2d, (2, 3, 5, 5), (0, 3, 1, 1)),
+        (F.conv2d, (2, 0, 5, 5), (3, 0, 3, 3)),
         (lambda x: F.max_pool2d(x, 2), (0, 3, 4, 4), None),
         (lambda x: F.max_pool2d(x, 3, 1), (0, 3, 4, 4), None),
         (lambda x: F.avg_pool2d(x, 2), (0, 3, 4, 4), None),

@@ -512,7 +512,7 @@ def everything(case: Case) -> int:
 TERMS: dict[str, Callable[[Case], int]] = {
     "sum": folded,
     "mean": folded,
-    "cumsum": lambda case: case.inputs[0].view.shape[case.params["axis"]],
+    "cumsum": lambda case: (case.inputs[0].view.shape or (1,))[case.params["axis"]],
     "matmul": lambda case: case.inputs[0].view.shape[-1] + 1,
     "conv": lambda case: prod(case.inputs[1].view.shape[1:]) + 1,
     "conv_input": lambda case: prod(case.inputs[1].view.shape) + 1,

@@ -140,7 +140,7 @@ def pieces(
     """Cut a convolution into pieces that unfold to at most about `CHUNK_BYTES`, or to one row of a sample."""
     dense = dense or any(s != 1 for s in stride)
     pitch = row_major((1, *out[1:]) if dense else (1, *wide[1:]))
-    row_bytes = cells * pitch[0] * itemsize
+    row_bytes = max(1, cells * pitch[0] * itemsize)
     rows = min(out[0], max(1, CHUNK_BYTES // row_bytes))
     share = min(CHUNK_BYTES, -(-samples * out[0] * row_bytes // (2 * cores())))  # two pieces for each core
     several = max(1, share // (row_bytes * rows)) if rows == out[0] else 1
