@@ -18,6 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 import tinyadept as ta
 import tinyadept.functional as F
 from tinyadept import io, nn, optim
@@ -46,8 +48,8 @@ class Task(Protocol):
     samples: int  # in an epoch
     model: nn.Module
 
-    def batches(self, size: int) -> Iterator[tuple[ta.Tensor, ta.Tensor]]:
-        """One epoch of inputs and targets, in a new order each time."""
+    def batches(self, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """One epoch of inputs and targets, in a new order each time; the last batch may be smaller."""
         ...
 
     def loss(self, inputs: ta.Tensor, targets: ta.Tensor) -> ta.Tensor: ...
@@ -70,12 +72,12 @@ class Digits(Task):
         self.samples = len(self.labels)
         self.model = DigitsNet()
 
-    def batches(self, size: int) -> Iterator[tuple[ta.Tensor, ta.Tensor]]:
+    def batches(self, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         order = ta.randperm(self.samples).numpy()
         for start in range(0, self.samples, size):
             chosen = order[start : start + size]
             images = digits.distorted(self.images[chosen], ta.rand(5, len(chosen)).numpy())
-            yield ta.tensor(images), ta.tensor(self.labels[chosen])
+            yield images, self.labels[chosen]
 
     def loss(self, inputs: ta.Tensor, targets: ta.Tensor) -> ta.Tensor:
         return F.cross_entropy(self.model(inputs), targets, label_smoothing=0.1)
@@ -111,6 +113,7 @@ class Training:
         self.optimizer = optim.AdamW(self.task.model.parameters(), lr=self.settings["lr"], weight_decay=0.5)
         self.schedule = optim.LambdaLR(self.optimizer, lambda epoch: DECAY**epoch)
         self.history: list[tuple[float, float]] = []  # the loss and the measure of each epoch
+        self.step = ta.capture(self.follow)
 
     def epoch(self) -> None:
         """See every sample once, then measure.
@@ -128,6 +131,14 @@ class Training:
         with ta.no_grad():
             self.history.append((loss, self.task.measure()))
 
+    def follow(self, inputs: ta.Tensor, targets: ta.Tensor) -> ta.Tensor:
+        """One step down the gradient; returns the loss before it."""
+        loss = self.task.loss(inputs, targets)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
     def learn(self) -> float:
         from tqdm import tqdm
 
@@ -137,10 +148,10 @@ class Training:
             total=self.task.samples, desc=f"epoch {len(self.history) + 1}", leave=False, disable=None
         ) as bar:
             for inputs, targets in self.task.batches(self.settings["batch"]):
-                loss = self.task.loss(inputs, targets)
-                self.optimizer.zero_grad()
-                loss.backward()
-                self.optimizer.step()
+                if len(targets) == self.settings["batch"]:  # a recording fits one size
+                    loss = self.step(inputs, targets)
+                else:
+                    loss = self.follow(ta.tensor(inputs), ta.tensor(targets))
                 total += loss.item() * len(targets)
                 bar.update(len(targets))
         return total / self.task.samples

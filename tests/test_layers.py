@@ -19,7 +19,7 @@ LAYERS = [
     {"ops"},
     {"indexing"},
     {"operators"},
-    {"creation", "gradcheck", "oracle"},
+    {"capture", "creation", "gradcheck", "oracle"},
     {"random"},
     {"functional"},
     {"nn", "optim", "io", "data"},

@@ -178,6 +178,8 @@ class Allocator:
         ``verify(memory)`` raises if fresh memory does not hold what is written to it: kp reports no failure.
     forget : callable
         ``forget(memory)`` finishes all work on a memory that is about to be freed.
+    host : bool
+        Whether the arenas are memory that the host sees as well.
     """
 
     def __init__(
@@ -188,9 +190,10 @@ class Allocator:
         available: Callable[[], int],
         verify: Callable[[Memory], None],
         forget: Callable[[Memory], None],
+        host: bool = False,
     ):
         self.driver, self.limit, self.budget = driver, limit // ALIGNMENT * ALIGNMENT, budget
-        self.available, self.verify, self.forget = available, verify, forget
+        self.available, self.verify, self.forget, self.host = available, verify, forget, host
         self.arenas: list[Memory] = []  # in the order of their addresses
         self.bases: list[int] = []
         self.free = FreeRanges()
@@ -278,7 +281,7 @@ class Allocator:
         return max(0, room) // ALIGNMENT * ALIGNMENT
 
     def add(self, size: int) -> None:
-        memory = self.driver.allocate(size)
+        memory = self.driver.allocate(size, self.host)
         try:
             self.verify(memory)
         except BaseException:

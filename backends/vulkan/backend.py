@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from ctypes import py_object, pythonapi
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tinyadept.dtypes import bool_, float32, int32, uint8
 from tinyadept.errors import DeviceError, Unsupported
+from tinyadept.ops.move import strided
 from tinyadept.ops.table import Op
-from tinyadept.tensor import Buffer, Tensor
+from tinyadept.tensor import Buffer, Tensor, wrap
 from tinyadept.view import Shape, View
 
 from . import probe
@@ -26,6 +28,7 @@ from .hazards import Intervals
 from .probe import Device
 from .queue import Queue, Replay, pack
 from .shaders import Shaders
+from .trace import Number, Trace
 from .transfer import Transfer
 
 DTYPES = frozenset((float32, int32, uint8, bool_))
@@ -33,10 +36,13 @@ CPU_SHARE = 4096  # elements that are worth a workgroup, which costs a CPU half 
 CPU_GROUPS = 1 << 15  # llvmpipe ends an invocation after 65,535 rounds of its loops, and says nothing
 GPU_GROUPS = 1 << 14
 KP_SIZES = 2**32 - 2**16  # kp counts bytes in 32 bits
+HOST_BUDGET = 1 << 30  # bytes of memory that the host sees as well
+SEEN = 1 << 16  # elements of a result that are copied to such memory
 SHARE = 0.9  # of the memory that is free at the start, unless TINYADEPT_MEMORY says how much
 
 # family → driver(backend, op, inputs, shape, dtype, params, into) → Buffer, or None when it wrote over `into`
 Family = Callable[..., Buffer | None]
+Source = Callable[[], Any]  # of numbers
 
 
 class Vulkan:
@@ -82,7 +88,18 @@ class Vulkan:
             verify=self.transfer.verify,
             forget=self.queue.forget,
         )
+        self.host = Allocator(
+            self.driver,
+            limit=KP_SIZES,
+            budget=HOST_BUDGET,
+            available=lambda: HOST_BUDGET,
+            verify=self.transfer.verify,
+            forget=self.queue.forget,
+            host=True,
+        )
         self.constants: list[Block] = []  # uploaded during a capture
+        self.feeds: list[Feed] = []  # of the capture that is going on
+        self.trace: Trace | None = None
         self.forked = False
         os.register_at_fork(after_in_child=disown(weakref.ref(self)))
         self.self_test()
@@ -101,16 +118,22 @@ class Vulkan:
             If there is no room.
         """
         self.check(array.dtype, "upload")
-        values = np.ascontiguousarray(array).reshape(-1)
+        if self.trace is not None:
+            self.trace.upload(array)
+        block = self.store(np.ascontiguousarray(array).reshape(-1))
+        return Number(block, array.item()) if array.size == 1 else Buffer(block)
+
+    def store(self, values: np.ndarray) -> Block:
+        """Flat values in fresh memory; in a capture they are a constant, in memory that no replay writes."""
         if self.queue.captured is None:
-            block = self.allocator.allocate(array.size)
+            block = self.allocator.allocate(values.size)
             self.transfer.write(block, values)
-        else:  # a constant of the capture: written once, in memory that no replay writes
-            block = self.allocator.allocate(array.size, shared=True)
-            self.constants.append(block)
-            with self.queue.uncaptured():
-                self.transfer.write(block, values)
-        return Buffer(block)
+            return block
+        block = self.allocator.allocate(values.size, shared=True)
+        self.constants.append(block)
+        with self.queue.uncaptured():
+            self.transfer.write(block, values)
+        return block
 
     def download(self, x: Tensor) -> np.ndarray:
         """Copy a tensor's elements back, after running all that was noted.
@@ -123,7 +146,12 @@ class Vulkan:
         self.check(x.dtype, "download")
         if self.queue.captured is not None:
             raise RuntimeError("a value is read back inside a capture: move .numpy() or .item() behind it")
+        if self.trace is not None:
+            self.trace.reads += 1
         block, view = x.buffer.data, x.layout
+        if block.memory.words.size:  # the result of a replay, which the host sees
+            self.queue.flush()
+            return unpacked(block, view, x.dtype)
         if not view.is_contiguous and view.size > self.transfer.down.size:
             dense = self.allocator.allocate(view.size)
             self.transfer.gather(dense, block, view)
@@ -144,6 +172,8 @@ class Vulkan:
         if family is None:
             raise Unsupported(f"{op.name} ({dtype.name}) has no kernel on {self.name}; {ELSEWHERE}")
         self.check(dtype, op.name)
+        if self.trace is not None:
+            self.trace.op(op, inputs, shape, dtype, params, into)
         return family(self, op, inputs, shape, dtype, params, into)
 
     def check(self, dtype: np.dtype, what: str) -> None:
@@ -163,11 +193,44 @@ class Vulkan:
         grid-stride loops (``EACH`` in glsl/grid.glsl).
         """
         share = CPU_SHARE if self.device.is_cpu else local or self.local
+        return self.groups(-(-lanes // share))
+
+    def groups(self, count: int) -> tuple[int, int, int]:
+        """At least `count` workgroups along x, if that is not too many; see `grid`."""
         most = CPU_GROUPS if self.device.is_cpu else GPU_GROUPS
-        doublings = (max(1, -(-lanes // share)) - 1).bit_length()
+        doublings = (max(1, count) - 1).bit_length()
         if not self.device.is_cpu:
             doublings += doublings % 2
         return (min(1 << doublings, most), 1, 1)
+
+    def feed(self, source: Source, dtype: np.dtype = float32) -> Block:
+        """What `source` gives now, and in a capture anew before each replay.
+
+        Parameters
+        ----------
+        source : callable
+            Returns as many numbers each time.
+        dtype : dtype
+        """
+        values = np.asarray(source(), dtype).reshape(-1)
+        if self.queue.captured is None:
+            block = self.allocator.allocate(values.size)
+            self.transfer.write(block, values)
+            return block
+        block = self.host.allocate(values.size)
+        fed = Feed(source, dtype, block)
+        fed.write(values)
+        self.feeds.append(fed)
+        return block
+
+    @contextmanager
+    def traced(self) -> Iterator[Trace]:
+        """Note what is asked of this backend."""
+        self.trace = trace = Trace()
+        try:
+            yield trace
+        finally:
+            self.trace = None
 
     def start_capture(self) -> None:
         """Note what is dispatched from here on, for replays. It runs as usual."""
@@ -185,6 +248,7 @@ class Vulkan:
         """
         replay = self.queue.end_capture()
         constants, self.constants = self.constants, []
+        replay.feeds, self.feeds = self.feeds, []
         touched = Intervals()
         for entry in filter(None, replay.entries):
             for first, last in entry.writes:
@@ -200,6 +264,36 @@ class Vulkan:
                 "written: make it before the capture"
             )
         return replay
+
+    def abandon_capture(self) -> None:
+        """End a capture of which nothing is kept."""
+        self.queue.captured = None
+        self.constants, self.feeds = [], []
+        self.queue.flush()
+        self.allocator.end_private(Intervals())
+
+    def replay(self, replay: Replay) -> None:
+        """Run a capture again, with fresh numbers from all that feeds it, in one submit."""
+        for feed in replay.feeds:
+            feed.write(np.asarray(feed.source(), feed.dtype).reshape(-1))
+        self.queue.replay(replay)
+
+    def argument(self, source: Callable[[], np.ndarray]) -> Tensor:
+        """A tensor of a capture that holds what `source` gives, whose shape and dtype must stay."""
+        array = source()
+        self.check(array.dtype, "an argument of a capture")
+        block = self.allocator.allocate(array.size)
+        if array.size:
+            self.transfer.copy(block, self.feed(source, array.dtype))
+        return wrap(Buffer(block), View.dense(array.shape), array.dtype, self)
+
+    def result(self, x: Tensor) -> Tensor:
+        """A copy of `x` that each replay renews; the host sees it without a submit, if it is not large."""
+        size = x.layout.size
+        block = (self.host if size <= SEEN else self.allocator).allocate(size)
+        if size:
+            self.transfer.gather(block, x.buffer.data, x.layout)
+        return wrap(Buffer(block), View.dense(x.shape), x.dtype, self)
 
     def close(self) -> None:
         """Release the device, unless this process is a fork and does not own it."""
@@ -233,6 +327,27 @@ class Vulkan:
                 f"{self.device} fails its self-test: five dependent dispatches left {got[wrong]} at {wrong}, "
                 f"expected {expected[wrong]}"
             )
+
+
+class Feed(NamedTuple):
+    """Words that the host writes before each replay."""
+
+    source: Source
+    dtype: np.dtype
+    block: Block
+
+    def write(self, values: np.ndarray) -> None:
+        if values.size != self.block.words:
+            raise ValueError(f"a capture was given {self.block.words} numbers, and now {values.size}")
+        start = self.block.offset
+        words = values.view(np.uint32) if values.itemsize == 4 else values
+        self.block.memory.words[start : start + values.size] = words
+
+
+def unpacked(block: Block, view: View, dtype: np.dtype) -> np.ndarray:
+    """The elements of a view of memory that the host sees, as a fresh array."""
+    words = strided(block.memory.words[block.offset : block.offset + block.words], view)
+    return np.array(words).view(dtype) if dtype.itemsize == 4 else words.astype(dtype)
 
 
 ELSEWHERE = "the reference has it: .to('numpy')"

@@ -82,6 +82,7 @@ class Replay:
         self.recording = recording
         self.entries = entries
         self.keep: list[Any] = []  # what must live as long as this does
+        self.feeds: list[Any] = []  # what the host writes before each submit
 
 
 class Queue:

@@ -1,6 +1,6 @@
 """The table of operations, one module a family; `define` adds a row."""
 
-from . import create, elementwise, index, matmul, move, norm, random, reduce, window
+from . import create, elementwise, index, matmul, move, norm, random, reduce, update, window
 from .table import Family, Move, Op, define, registry
 
 __all__ = [
@@ -17,5 +17,6 @@ __all__ = [
     "random",
     "reduce",
     "registry",
+    "update",
     "window",
 ]

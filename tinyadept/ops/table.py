@@ -13,7 +13,7 @@ import numpy as np
 from .. import device as devices
 from .. import dtypes
 from ..tape import caller, check_finite, check_fresh, mode, record, source_line
-from ..tensor import Tensor, wrap
+from ..tensor import Buffer, Tensor, wrap
 from ..view import Shape, View
 
 VALUE, SHAPE = 2, 1  # how much of an input a rule reads
@@ -253,12 +253,9 @@ def begin_write(op: Op, target: Tensor, inputs: tuple, params: dict) -> Callable
     finish(op, note, tuple(alias if x is target else x for x in inputs), params)
 
     def rewrite() -> Tensor:
-        buffer = target.buffer
-        stale = buffer.recorded > target.version
-        buffer.version += 1
-        if note.step is not None or not stale:  # a write off the tape does not mend a lost history
-            target.version = buffer.version
+        buffer = overwritten(target)
         if note.step is not None:
+            target.version = buffer.version  # its history begins anew, also where an older one was lost
             buffer.recorded = buffer.version
             if note.step.out is not None:
                 note.step.out = (*note.step.out[:-1], buffer.version)
@@ -266,6 +263,16 @@ def begin_write(op: Op, target: Tensor, inputs: tuple, params: dict) -> Callable
         return target
 
     return rewrite
+
+
+def overwritten(target: Tensor) -> Buffer:
+    """Note that the elements of `target` were written, off the tape."""
+    buffer = target.buffer
+    stale = buffer.recorded > target.version
+    buffer.version += 1
+    if not stale:  # a write off the tape does not mend a lost history
+        target.version = buffer.version
+    return buffer
 
 
 @lru_cache(maxsize=4096)

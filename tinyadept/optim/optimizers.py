@@ -7,6 +7,7 @@ from math import sqrt
 from typing import Any
 
 from ..creation import zeros_like
+from ..ops import update
 from ..tape import no_grad
 from ..tensor import Tensor
 
@@ -109,29 +110,43 @@ class Optimizer:
         Raises
         ------
         ValueError
-            If a gradient has another shape than its parameter.
+            If a gradient has another shape, dtype or device than its parameter.
         """
         for group in self.param_groups:
+            alike: dict[Any, list[Tensor]] = {}
             for p in group["params"]:
                 if p.grad is not None:
                     if p.grad.shape != p.shape:
                         got = f"a gradient of shape {p.grad.shape} for a parameter of shape {p.shape}"
                         raise ValueError(f"{self.name}: {got}")
-                    self.update(p, p.grad, group, self.state.setdefault(p, {}))
+                    alike.setdefault(self.age(self.state.get(p, {})), []).append(p)
+            for age, params in alike.items():
+                self.update(params, group, age)
 
-    def update(self, p: Tensor, grad: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
-        """Change one parameter in place.
+    def age(self, state: dict[str, Any]) -> Any:
+        """Parameters of one group and age are changed together; `state` is what is remembered of one."""
+        return 0
+
+    def update(self, params: list[Tensor], group: dict[str, Any], age: Any) -> None:
+        """Change parameters in place, none of whose gradients is None.
 
         Parameters
         ----------
-        p, grad : Tensor
-            Of one shape. The gradient must not be changed.
+        params : list of Tensor
         group : dict
             The settings.
-        state : dict
-            What is remembered of this parameter; empty at first.
+        age : object
+            What `age` says of each of them.
         """
         raise NotImplementedError(f"{self.name} has no update()")
+
+    def remembered(self, p: Tensor, *keys: str) -> list[Tensor]:
+        """What is remembered of a parameter: running means or sums, zero at first."""
+        state = self.state.setdefault(p, {})
+        for key in keys:
+            if key not in state:
+                state[key] = zeros_like(p)
+        return [state[key] for key in keys]
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to continue, as plain numbers and tensors.
@@ -244,18 +259,20 @@ class SGD(Optimizer):
             got = f"momentum {group['momentum']} and dampening {group['dampening']}"
             raise ValueError(f"SGD: nesterov needs momentum above 0 and dampening 0, got {got}")
 
-    def update(self, p: Tensor, grad: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
-        momentum = group["momentum"]
-        grad = decayed(p, grad, group)
-        if momentum:
-            if "momentum_buffer" not in state:
-                state["momentum_buffer"] = grad.clone()
-            else:
-                share = 1 - group["dampening"]
-                state["momentum_buffer"].mul_(momentum).add_(grad if share == 1 else grad * share)
-            velocity = state["momentum_buffer"]
-            grad = grad + velocity * momentum if group["nesterov"] else velocity
-        p.sub_(grad * group["lr"])
+    def age(self, state: dict[str, Any]) -> bool:
+        return "momentum_buffer" in state
+
+    def update(self, params: list[Tensor], group: dict[str, Any], age: bool) -> None:
+        if not group["momentum"]:
+            rows = [(p, p.grad) for p in params]
+            return update.sgd(*rows, numbers=lambda: (group["lr"], group["weight_decay"]))
+
+        def numbers() -> tuple[float, ...]:
+            share = 1 - group["dampening"] if age else 1.0
+            return group["lr"], group["weight_decay"], group["momentum"], share, float(group["nesterov"])
+
+        rows = [(p, p.grad, *self.remembered(p, "momentum_buffer")) for p in params]
+        return update.sgd_momentum(*rows, numbers=numbers)
 
 
 class Adam(Optimizer):
@@ -284,19 +301,27 @@ class Adam(Optimizer):
     ):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
-    def update(self, p: Tensor, grad: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
-        self.move(p, decayed(p, grad, group), group, state)
+    coupled = True  # whether weight decay is added to the gradient
 
-    def move(self, p: Tensor, grad: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
-        beta1, beta2 = group["betas"]
-        m, v = remembered(state, "exp_avg", p), remembered(state, "exp_avg_sq", p)
-        step = state["step"] = state.get("step", 0) + 1
-        m.mul_(beta1).add_(grad * (1 - beta1))
-        v.mul_(beta2).add_((grad * grad).mul_(1 - beta2))
-        # Both corrections are moved into numbers: lr · m̂ / (√v̂ + eps) = rate · m / (√v + eps · root).
-        root = sqrt(1 - beta2**step)
-        rate = group["lr"] * root / (1 - beta1**step)
-        p.sub_((m * rate).div_(v.sqrt().add_(group["eps"] * root)))
+    def age(self, state: dict[str, Any]) -> int:
+        return state.get("step", 0)
+
+    def update(self, params: list[Tensor], group: dict[str, Any], age: int) -> None:
+        rows = [(p, p.grad, *self.remembered(p, "exp_avg", "exp_avg_sq")) for p in params]
+        states = [self.state[p] for p in params]
+
+        def numbers() -> tuple[float, ...]:
+            step = states[0].get("step", 0) + 1
+            for state in states:
+                state["step"] = step
+            beta1, beta2 = group["betas"]
+            # Both corrections are moved into numbers: lr · m̂ / (√v̂ + eps) = rate · m / (√v + eps · root).
+            root = sqrt(1 - beta2**step)
+            rate, decay = group["lr"] * root / (1 - beta1**step), group["weight_decay"]
+            added, keep = (decay, 1.0) if self.coupled else (0.0, 1 - group["lr"] * decay)
+            return rate, group["eps"] * root, added, keep, beta1, 1 - beta1, beta2, 1 - beta2
+
+        update.adam(*rows, numbers=numbers)
 
 
 class AdamW(Adam):
@@ -305,6 +330,8 @@ class AdamW(Adam):
     p ← p - lr · weight_decay · p, and then as in `Adam` without weight decay.
     Parameters are those of `Adam`.
     """
+
+    coupled = False
 
     def __init__(
         self,
@@ -315,11 +342,6 @@ class AdamW(Adam):
         weight_decay: float = 1e-2,
     ):
         super().__init__(params, lr, betas, eps, weight_decay)
-
-    def update(self, p: Tensor, grad: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
-        if group["weight_decay"]:
-            p.mul_(1 - group["lr"] * group["weight_decay"])
-        self.move(p, grad, group, state)
 
 
 class RMSprop(Optimizer):
@@ -350,24 +372,17 @@ class RMSprop(Optimizer):
         settings = {"lr": lr, "alpha": alpha, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, {**settings, "momentum": momentum, "centered": centered})
 
-    def update(self, p: Tensor, grad: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
-        grad, alpha = decayed(p, grad, group), group["alpha"]
-        square = remembered(state, "square_avg", p).mul_(alpha).add_((grad * grad).mul_(1 - alpha))
+    def update(self, params: list[Tensor], group: dict[str, Any], age: Any) -> None:
+        keys, name = ["square_avg"], "rmsprop"
         if group["centered"]:
-            mean = remembered(state, "grad_avg", p).mul_(alpha).add_(grad * (1 - alpha))
-            square = square - mean * mean
-        move = grad / square.sqrt().add_(group["eps"])
+            keys, name = [*keys, "grad_avg"], f"{name}_centered"
         if group["momentum"]:
-            move = remembered(state, "momentum_buffer", p).mul_(group["momentum"]).add_(move)
-        p.sub_(move * group["lr"])
+            keys, name = [*keys, "momentum_buffer"], f"{name}_momentum"
 
+        def numbers() -> tuple[float, ...]:
+            momentum = (group["momentum"],) if group["momentum"] else ()
+            alpha = group["alpha"]
+            return group["lr"], group["weight_decay"], group["eps"], alpha, 1 - alpha, *momentum
 
-def remembered(state: dict[str, Any], key: str, p: Tensor) -> Tensor:
-    """A running mean or sum, zero at first."""
-    if key not in state:
-        state[key] = zeros_like(p)
-    return state[key]
-
-
-def decayed(p: Tensor, grad: Tensor, group: dict[str, Any]) -> Tensor:
-    return grad + p * group["weight_decay"] if group["weight_decay"] else grad
+        rows = [(p, p.grad, *self.remembered(p, *keys)) for p in params]
+        getattr(update, name)(*rows, numbers=numbers)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import conv, copying, elementwise, index, matmul, norm, pool, random, reduce, scan, sort
+from . import conv, copying, elementwise, index, matmul, norm, pool, random, reduce, scan, sort, update
 
 FAMILIES: dict[str, Callable[..., Any]] = {
     "elementwise": elementwise.run,
@@ -25,6 +25,7 @@ FAMILIES: dict[str, Callable[..., Any]] = {
     "norm": norm.run,
     "matmul": matmul.run,
     "sort": sort.run,
+    "update": update.run,
     **index.FAMILIES,
     **conv.FAMILIES,
     **pool.FAMILIES,
