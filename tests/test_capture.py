@@ -7,6 +7,7 @@ from conftest import VULKAN, absent
 import tinyadept as ta
 import tinyadept.functional as F
 from tinyadept import nn, optim
+from tinyadept.backends.vulkan import Vulkan
 from tinyadept.models.digits import DigitsNet
 from tinyadept.models.lenet import LeNet
 
@@ -122,6 +123,16 @@ def test_numpy_runs_every_call():
     for _ in range(5):
         assert function(np.zeros(2)).tolist() == [1, 1]
     assert len(calls) == 5 and not function.captured
+
+
+def test_arenas_that_are_added_while_recording_are_not_checked_in_replays():
+    """Fresh memory is written to once, to see whether it holds; a replay that did so again would spoil it."""
+    fresh = Vulkan("vulkan", ta.device.resolve(VULKAN).device)
+    double = ta.capture(lambda x: x * 2, fresh)  # the recording begins with memory for its argument
+    for number in range(5):
+        x = np.random.default_rng(number).random(1000).astype(np.float32)
+        assert np.array_equal(double(x).numpy(), x * 2)
+    fresh.close()
 
 
 # What is refused

@@ -73,8 +73,9 @@ class Vulkan:
         self.driver = KomputeDriver(device) if driver is None else driver
         self.families: dict[str, Family] = dict(FAMILIES)
         self.tiled = not device.is_cpu  # which of two bodies a kernel takes; tests choose the other
-        self.products = Body(self.tiled, 4 if device.limits.shared_memory > 33 << 10 else 0, 2 * cores())
+        self.products = Body(self.tiled, device.limits.shared_memory, 2 * cores())
         self.shaders = Shaders()
+        self.prepared: dict[tuple, Any] = {}  # what elementwise kernels were chosen, by layouts
         self.queue = Queue(self.driver, self.shaders)
         # A CPU driver finishes one vector of lanes before the next: a workgroup of one vector reads in order.
         self.local = max(4, device.subgroup_size) if device.is_cpu else 256

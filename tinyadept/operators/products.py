@@ -12,6 +12,8 @@ from ..tensor import Tensor
 def multiplied(a: Tensor, b: Tensor) -> Tensor:
     if not isinstance(b, Tensor):
         b = Tensor(b, device=a.backend)
+    if len(a.layout.shape) == len(b.layout.shape) == 2:
+        return matmul(a, b)
     if not a.shape or not b.shape:
         raise ValueError(f"matmul takes no 0-d tensors, got shapes {a.shape} and {b.shape}")
     left, right = a.ndim == 1, b.ndim == 1

@@ -12,38 +12,17 @@ from .. import dtypes
 from ..tensor import Tensor
 from . import special
 from .create import zeros
-from .table import Family, backend_of, broadcast, compute_dtype, define, lift, lifted, meet, operands
+from .table import Family, backend_of, broadcast, compute_dtype, define, lifted, meet, met, operands
 
 
 def infer(op: Any, inputs: tuple, params: dict) -> tuple:
-    ready = alike(inputs) if not op.mask and op.takes != "bool" else None
-    if ready is not None:
-        return ready, common_shape(op, ready), op.gives or ready[0].dtype
-    inputs = tuple(operands(op, inputs))
-    backend, values = backend_of(op, inputs), inputs[op.mask :]
-    dtype = compute_dtype(op, values)
-    ready = lifted(op, values, dtype, backend)
-    if op.mask:
-        ready.insert(0, condition(op, inputs[0], backend))
-    return tuple(ready), common_shape(op, ready), op.gives or dtype
-
-
-def alike(inputs: tuple) -> tuple | None:
-    """The common case, quickly: float tensors of one dtype on one device, and numbers after the first."""
-    first = inputs[0]
-    if not isinstance(first, Tensor) or first.dtype.kind != "f":
-        return None
-    dtype, backend, ready = first.dtype, first.backend, []
-    for x in inputs:
-        if isinstance(x, Tensor):
-            if x.dtype != dtype or x.backend is not backend:
-                return None
-            ready.append(x)
-        elif type(x) is float or type(x) is int:
-            ready.append(lift(x, dtype, backend))
-        else:
-            return None
-    return tuple(ready)
+    if not op.mask:
+        ready, dtype = met(op, inputs)
+    else:
+        mask, *values = operands(op, inputs)
+        backend, dtype = backend_of(op, [mask, *values]), compute_dtype(op, values)
+        ready = condition(op, mask, backend), *lifted(op, values, dtype, backend)
+    return ready, common_shape(op, ready), op.gives or dtype
 
 
 def common_shape(op: Any, inputs: Any) -> tuple[int, ...]:

@@ -6,18 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from .table import Family, backend_of, broadcast, compute_dtype, define, lifted, operands
+from .table import Family, broadcast, define, met
 
 
 def infer(op: Any, inputs: tuple, params: dict) -> tuple:
-    a, b = operands(op, inputs)
-    if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-2]:
-        raise ValueError(
-            f"matmul: shapes {a.shape} and {b.shape} do not fit: expected (…, n, k) and (…, k, m)"
-        )
-    backend, dtype = backend_of(op, [a, b]), compute_dtype(op, [a, b])
-    batch = broadcast("matmul", a.shape[:-2], b.shape[:-2]) if a.ndim > 2 or b.ndim > 2 else ()
-    return tuple(lifted(op, [a, b], dtype, backend)), (*batch, a.shape[-2], b.shape[-1]), dtype
+    (a, b), dtype = met(op, inputs)
+    left, right = a.layout.shape, b.layout.shape
+    if len(left) < 2 or len(right) < 2 or left[-1] != right[-2]:
+        raise ValueError(f"matmul: shapes {left} and {right} do not fit: expected (…, n, k) and (…, k, m)")
+    batch = broadcast("matmul", left[:-2], right[:-2]) if len(left) > 2 or len(right) > 2 else ()
+    return (a, b), (*batch, left[-2], right[-1]), dtype
 
 
 product = Family("matmul", infer)

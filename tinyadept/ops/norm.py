@@ -16,17 +16,17 @@ from ..tensor import Tensor
 from ..view import normal_axes, normal_axis
 from .elementwise import exp
 from .reduce import fold_mean
-from .table import Family, compute_dtype, define, lifted, operands
+from .table import Family, define, met
 
 
 def infer(op: Any, inputs: tuple, params: dict) -> tuple:
-    inputs = tuple(operands(op, inputs))
+    inputs, dtype = met(op, inputs)
+    shape = inputs[0].layout.shape
     if "axis" in params:
-        params["axis"] = normal_axis(params["axis"], inputs[0].ndim)
+        params["axis"] = normal_axis(params["axis"], len(shape))
     else:
-        params["axes"] = normal_axes(params["axes"], inputs[0].ndim)
-    dtype = compute_dtype(op, inputs)
-    return tuple(lifted(op, inputs, dtype, inputs[0].backend)), inputs[0].shape, dtype
+        params["axes"] = normal_axes(params["axes"], len(shape))
+    return inputs, shape, dtype
 
 
 rows = Family("norm", infer)

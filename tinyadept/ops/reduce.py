@@ -11,21 +11,17 @@ from .. import dtypes
 from ..tensor import Tensor
 from ..view import normal_axes, normal_axis
 from .elementwise import exp, where
-from .table import Family, compute_dtype, define, lifted, operands
+from .table import Family, define, met, operands
 
 
 def infer(op: Any, inputs: tuple, params: dict) -> tuple:
-    (x,) = operands(op, inputs)
-    dtype = compute_dtype(op, [x])
-    axes = params["axes"] = normal_axes(params["axes"], x.ndim)
-    if op.name in NEEDS_ELEMENTS and 0 in [x.shape[a] for a in axes]:
-        raise ValueError(f"{op.name} over axes {axes} of shape {x.shape}: there is nothing to choose from")
-    shape = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
-    return (
-        tuple(lifted(op, [x], dtype, x.backend)),
-        shape,
-        op.gives(dtype) if callable(op.gives) else op.gives or dtype,
-    )
+    (x,), dtype = met(op, inputs)
+    before = x.layout.shape
+    axes = params["axes"] = normal_axes(params["axes"], len(before))
+    if op.name in NEEDS_ELEMENTS and 0 in [before[a] for a in axes]:
+        raise ValueError(f"{op.name} over axes {axes} of shape {before}: there is nothing to choose from")
+    shape = tuple([1 if axis in axes else n for axis, n in enumerate(before)])
+    return (x,), shape, op.gives(dtype) if callable(op.gives) else op.gives or dtype
 
 
 def infer_scan(op: Any, inputs: tuple, params: dict) -> tuple:

@@ -17,6 +17,7 @@ from ..tensor import Buffer, Tensor, wrap
 from ..view import Shape, View
 
 VALUE, SHAPE = 2, 1  # how much of an input a rule reads
+TAKING_FLOATS = frozenset(("any", "number", "float", "strict float"))
 OUTLINED = frozenset(("shape", "dtype", "ndim", "backend"))
 
 
@@ -316,6 +317,34 @@ def meet(op: Op, x: Any, dtype: np.dtype, backend: Any) -> Tensor:
     if isinstance(x, Tensor):
         return x if x.dtype == dtype else cast_to(x, dtype)
     return lift(x, dtype, backend)
+
+
+def met(op: Op, inputs: Sequence) -> tuple[tuple[Tensor, ...], np.dtype]:
+    """Inputs as tensors on one device, of the dtype that the op computes in, and that dtype."""
+    ready = alike(inputs) if op.takes in TAKING_FLOATS else None
+    if ready is not None:
+        return ready, ready[0].dtype
+    values = operands(op, inputs)
+    backend, dtype = backend_of(op, values), compute_dtype(op, values)
+    return tuple(lifted(op, values, dtype, backend)), dtype
+
+
+def alike(inputs: Sequence) -> tuple | None:
+    """The common case, quickly: float tensors of one dtype on one device, and numbers after the first."""
+    first = inputs[0]
+    if not isinstance(first, Tensor) or first.dtype.kind != "f":
+        return None
+    dtype, backend, ready = first.dtype, first.backend, []
+    for x in inputs:
+        if isinstance(x, Tensor):
+            if x.dtype != dtype or x.backend is not backend:
+                return None
+            ready.append(x)
+        elif type(x) is float or type(x) is int:
+            ready.append(lift(x, dtype, backend))
+        else:
+            return None
+    return tuple(ready)
 
 
 def cast_to(x: Tensor, dtype: np.dtype) -> Tensor:

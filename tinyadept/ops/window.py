@@ -20,7 +20,7 @@ from .. import dtypes
 from ..view import Shape, row_major
 from . import banded
 from .parallel import cores, each, scratch
-from .table import Family, backend_of, compute_dtype, define, lifted, operands
+from .table import Family, define, met, operands
 
 Pairs = tuple[tuple[int, int], ...]
 CHUNK_BYTES = 4 << 20  # of unfolded windows held at a time by a core
@@ -46,7 +46,7 @@ def positions(length: int, kernel: int, stride: int, pad: tuple[int, int], dilat
 
 def infer_conv(op: Any, inputs: tuple, params: dict) -> tuple:
     """x (N, C, …), w (O, C/G, …) give (N, O, …)."""
-    x, w = operands(op, inputs)
+    (x, w), dtype = met(op, inputs)
     groups = params["groups"]
     if x.ndim != w.ndim or x.ndim < 3:
         raise ValueError(
@@ -57,8 +57,7 @@ def infer_conv(op: Any, inputs: tuple, params: dict) -> tuple:
     spatial = tuple(
         map(positions, x.shape[2:], w.shape[2:], params["stride"], params["padding"], params["dilation"])
     )
-    dtype = compute_dtype(op, [x, w])
-    return tuple(lifted(op, [x, w], dtype, backend_of(op, [x, w]))), (x.shape[0], w.shape[0], *spatial), dtype
+    return (x, w), (x.shape[0], w.shape[0], *spatial), dtype
 
 
 def infer_given_shape(op: Any, inputs: tuple, params: dict) -> tuple:
@@ -68,8 +67,8 @@ def infer_given_shape(op: Any, inputs: tuple, params: dict) -> tuple:
 
 def infer_pool(op: Any, inputs: tuple, params: dict) -> tuple:
     """x (N, C, …) gives (N, C, positions…)."""
-    x = operands(op, inputs)[0]
-    return (x,), x.shape[:2] + params["windows"], op.gives or compute_dtype(op, [x])
+    (x,), dtype = met(op, inputs)
+    return (x,), x.shape[:2] + params["windows"], op.gives or dtype
 
 
 def infer_pool_take(op: Any, inputs: tuple, params: dict) -> tuple:

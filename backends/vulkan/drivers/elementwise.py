@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import cache
 from importlib import resources
 from inspect import signature
 from math import prod
@@ -21,6 +21,7 @@ from tinyadept.ops.table import Op, registry
 from tinyadept.tensor import Buffer, Tensor, wrap
 from tinyadept.view import Shape, View
 
+from ..shaders import Shader
 from ..walk import MAX_RANK, Walk, walk
 
 APART, WIDE, REPEATED = range(3)  # how four neighbours lie in memory; glsl/elementwise.comp has the same
@@ -28,6 +29,7 @@ FOUR = 4
 ELEMENTS = (bool_, uint8, int32, float32)
 LARGE = 1 << 14  # elements from which a kernel of its own for a rank is worth building
 DENSE_ONLY = 3  # inputs beside which the result has no view among the push constants
+PREPARED = 8192  # calls whose choices are remembered, whatever the addresses of their operands
 CONVERTING = ("cast", "copy")  # rows that are compiled for every pair of dtypes
 # What an integer op cannot compute; the messages are the reference's.
 REFUSALS: dict[str, tuple[str, type[Exception]]] = {
@@ -54,6 +56,9 @@ class Plan(NamedTuple):
     constants: tuple[int, int, int]  # rank, width and kinds
     steps: int  # of all lanes together
     tail: int  # elements behind the last four
+
+
+Prepared = tuple[Variant, Plan, Shader, tuple[int, int, int]]
 
 
 def run(
@@ -93,12 +98,17 @@ def dispatch(gpu: Any, op: Op, inputs: tuple, block: Any, view: View, dtype: np.
     """Note the dispatch that writes `op` of the inputs, as `dtype`, to a view of a block."""
     if view.size == 0:
         return
-    kernel = variant(op, inputs[-1].dtype, dtype)
     bindings = [block, *[x.buffer.data for x in inputs]]
-    layouts = [view, *[x.layout for x in inputs]]
+    layouts = (view, *[x.layout for x in inputs])
     offsets = [b.offset + v.offset for b, v in zip(bindings, layouts)]
     aligned = tuple([offset % FOUR == 0 for offset in offsets])
-    plan = make_plan(kernel.dense, aligned, *layouts)
+    key = (op, gpu.local, inputs[-1].dtype, dtype, aligned, layouts)
+    found = gpu.prepared.get(key)
+    if found is None:
+        if len(gpu.prepared) >= PREPARED:
+            gpu.prepared.clear()
+        found = gpu.prepared[key] = prepare(gpu, op, inputs[-1].dtype, dtype, aligned, layouts)
+    kernel, plan, shader, grid = found
     site = 0
     if kernel.refusal is not None:
         site = gpu.queue.site(*kernel.refusal)
@@ -108,10 +118,17 @@ def dispatch(gpu: Any, op: Op, inputs: tuple, block: Any, view: View, dtype: np.
         rest = kernel.tail.pack(offsets.pop(0), plan.tail, site, *numbers)
     else:
         rest = kernel.tail.pack(plan.tail, site, *numbers)
-    constants = (gpu.local, *plan.constants, ahead(gpu))
-    shader = gpu.shaders.get("elementwise", kernel.macros, constants)
-    grid = gpu.grid(view.size if gpu.device.is_cpu else plan.steps)
     gpu.queue.dispatch(shader, grid, plan.path.push(*offsets, params=rest), bindings)
+
+
+def prepare(
+    gpu: Any, op: Op, takes: np.dtype, gives: np.dtype, aligned: tuple[bool, ...], layouts: tuple[View, ...]
+) -> Prepared:
+    """Choose how the operands are walked, what runs, and with which grid."""
+    kernel = variant(op, takes, gives)
+    plan = make_plan(kernel.dense, aligned, *layouts)
+    shader = gpu.shaders.get("elementwise", kernel.macros, (gpu.local, *plan.constants, ahead(gpu)))
+    return kernel, plan, shader, gpu.grid(layouts[0].size if gpu.device.is_cpu else plan.steps)
 
 
 def ahead(gpu: Any) -> int:
@@ -119,7 +136,6 @@ def ahead(gpu: Any) -> int:
     return 1 if gpu.device.is_cpu else 2
 
 
-@lru_cache(maxsize=1024)
 def variant(op: Op, takes: np.dtype, gives: np.dtype) -> Variant:
     """How the template is compiled for an op, the dtype of its last input, and that of the memory written."""
     arity = len(op.vjps)
@@ -176,7 +192,6 @@ def parameters(op: Op, arity: int) -> tuple[str, ...]:
     return tuple(signature(op.forward).parameters)[arity:]
 
 
-@lru_cache(maxsize=8192)
 def make_plan(dense: bool, aligned: tuple[bool, ...], view: View, *layouts: View) -> Plan:
     """Choose between fours and single elements, and how each operand's fours lie.
 
