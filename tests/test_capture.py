@@ -1,5 +1,7 @@
 """Replays do what the function would have done, and what cannot be replayed is refused with the reason."""
 
+import gc
+
 import numpy as np
 import pytest
 from conftest import VULKAN, absent
@@ -297,16 +299,19 @@ def test_the_tape_notices_what_a_replay_wrote():
 
 
 def test_memory_is_kept_for_replays_and_given_back():
-    allocator = ta.device.resolve(VULKAN).allocator
-    before, pinned = allocator.statistics().live, dict(allocator.pinned)
-    step = ta.capture(lambda x: (x + 1).exp().sum(), VULKAN)
+    fresh = Vulkan("vulkan", ta.device.resolve(VULKAN).device)
+    zeros = np.zeros(1000, np.float32)
+    step = ta.capture(lambda x: (x.exp() + x).exp().sum(), fresh)
     for _ in range(4):
-        loss = step(np.zeros(1000, np.float32))
-    others = [ta.tensor(np.full(1000, 7.0), device=VULKAN) for _ in range(50)]
-    assert step(np.zeros(1000, np.float32)).item() == loss.item() == pytest.approx(1000 * np.e, rel=1e-6)
+        loss = step(zeros)
+    others = [ta.tensor(np.full(1000, 7.0), device=fresh) for _ in range(50)]
+    assert step(zeros).item() == loss.item() == pytest.approx(1000 * np.e, rel=1e-6)
     assert all(np.all(x.numpy() == 7) for x in others)
     del step, loss, others
-    assert allocator.statistics().live == before and allocator.pinned == pinned
+    gc.collect()
+    assert fresh.allocator.statistics().live == 0 == fresh.host.statistics().live
+    assert not fresh.allocator.pinned and not fresh.allocator.held
+    fresh.close()
 
 
 @pytest.mark.slow
