@@ -243,11 +243,12 @@ def choose(c: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if c.size < 4096 or a.dtype.itemsize < 4:
         return np.where(c, a, b)
     word = np.int32 if a.dtype.itemsize == 4 else np.int64
-    mask = np.negative(c.view(np.int8)).astype(word)  # all bits or none
     if a.ndim == 0 and not a.view(word):  # nothing but zero: the other's bits, or none
-        return (b.view(word) & ~mask).view(b.dtype)
+        bits = (c.view(np.int8) - np.int8(1)).astype(word)  # none or all
+        return (b.view(word) & bits).view(b.dtype)
+    bits = np.negative(c.view(np.int8)).astype(word)  # all or none
     other = b.view(word)
-    return (((a.view(word) ^ other) & mask) ^ other).view(a.dtype)
+    return (((a.view(word) ^ other) & bits) ^ other).view(a.dtype)
 
 
 where = define(

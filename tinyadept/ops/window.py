@@ -358,12 +358,13 @@ def np_pool_index(
         offsets = [cell * dilation[axis] for cell in range(kernel[axis])]
         spots = [(..., slice(offset, offset + reach, stride[axis]), *rest) for offset in offsets]
         best, winners = leaders(best, winners, spots, first, watch_nan)
-    index, pitch = np.zeros(best.shape, np.int32), 1
+    index, corner, pitch = np.zeros((), np.int32), np.zeros((), np.int32), 1
     for axis in axes:
-        cell = np.multiply(winners[axis], dilation[axis], dtype=np.int32)
-        index += (cell + begins(axis, stride, padding, windows)) * np.int32(pitch)
+        cells = np.multiply(winners[axis], dilation[axis] * pitch, dtype=np.int32)
+        index = np.add(index, cells, out=cells)
+        corner = corner + begins(axis, stride, padding, windows) * np.int32(pitch)
         pitch *= x.shape[axis]
-    return index
+    return np.add(index, corner, out=index)
 
 
 def begins(axis: int, stride: Shape, padding: Shape, windows: Shape) -> np.ndarray:
@@ -378,16 +379,20 @@ def leaders(
     """Of each window along one axis the maximum; which cell it is, and what was carried with that cell."""
     kind = np.uint8 if len(spots) < 256 else np.int32
     best = np.array(x[spots[0]])
-    cell = np.broadcast_to(first.astype(kind), best.shape).copy()
+    cell = np.empty(best.shape, kind)
+    cell[...] = first
     chosen = [np.array(c[spots[0]]) for c in carried]
     for number, spot in enumerate(spots[1:], 1):
         found = np.ascontiguousarray(x[spot])
         better = found > best
         if watch_nan:
             better |= np.isnan(found) & ~np.isnan(best)
+        bits = np.negative(better.view(np.int8))  # all or none
         for to, source in zip([cell, *chosen], [kind(number), *(c[spot] for c in carried)]):
             # Choosing by bits: a branch for each element of a random mask costs several times more.
-            to ^= (to ^ source) & np.subtract(0, better, dtype=to.dtype)
+            change = to ^ source
+            change &= bits.view(np.uint8) if to.dtype == np.uint8 else bits.astype(to.dtype)
+            to ^= change
         np.maximum(best, found, out=best)
     return best, [cell, *chosen]
 
