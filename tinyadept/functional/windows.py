@@ -69,8 +69,8 @@ def convolve(
         pairs = tuple((p, p) for p in spread(0 if padding == "valid" else padding, rank, name, 0))
 
     def run(x: Tensor) -> Tensor:
-        y = window.conv(x, weight, stride=stride, padding=pairs, dilation=dilation, groups=groups)
-        return y if bias is None else y + bias.reshape(-1, *(1,) * rank)
+        given = (x, weight) if bias is None else (x, weight, bias)
+        return window.conv(*given, stride=stride, padding=pairs, dilation=dilation, groups=groups)
 
     return batched(name, x, rank, run)
 

@@ -71,12 +71,15 @@ def gradient_rows(g: np.ndarray, kernel: int) -> np.ndarray:
     return g.reshape(n, o, oh, ow // q, q).transpose(0, 2, 3, 1, 4).reshape(n * oh * (ow // q), o * q)
 
 
-def forward(x: np.ndarray, w: np.ndarray, out: Shape, stride: Shape, dilation: Shape) -> np.ndarray:
+def forward(
+    x: np.ndarray, w: np.ndarray, bias: np.ndarray, out: Shape, stride: Shape, dilation: Shape
+) -> np.ndarray:
     """Of a padded input (N, C, H, W): (N, O, OH, OW)."""
     q = stretch(out[1], w.shape[3])
     y = unfolded(x, w.shape[2:], out, stride, dilation) @ matrix_of(w, out, stride, dilation)
-    y = y.reshape(x.shape[0], out[0], out[1] // q, w.shape[0], q)
-    return np.ascontiguousarray(y.transpose(0, 3, 1, 2, 4)).reshape(x.shape[0], w.shape[0], *out)
+    y = y.reshape(x.shape[0], out[0], out[1] // q, w.shape[0], q).transpose(0, 3, 1, 2, 4)
+    result = np.empty(y.shape, y.dtype)
+    return np.add(y, bias.reshape(-1, 1, 1, 1), out=result).reshape(x.shape[0], w.shape[0], *out)
 
 
 def to_input(g: np.ndarray, w: np.ndarray, wide: Shape, stride: Shape, dilation: Shape) -> np.ndarray:

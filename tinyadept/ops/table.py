@@ -55,7 +55,7 @@ class Op:
         What the op means: arrays in, array out. In the family `move` views in, view out.
     vjps : tuple
         One gradient rule per input, ``rule(g, out, *inputs, **params)``, written in tensor operators; None
-        where no gradient flows. A variadic op has a single rule, ``rule(g, out, position, *inputs,
+        where no gradient flows. Inputs that may be left out come last, and have defaults in the rules. A variadic op has a single rule, ``rule(g, out, position, *inputs,
         **params)``.
     domain : pair of float, or one pair per input
         Where the mathematics is defined, for those who draw random inputs.
@@ -105,10 +105,11 @@ class Op:
         if self.variadic:
             flows = [need and self.vjps[0] is not None for need in needs]
             return (flows, [SHAPE] * len(needs), False) if any(flows) else None
-        flows = [need and rule is not None for need, rule in zip(needs, self.vjps, strict=True)]
+        rules = self.vjps[: len(needs)]  # inputs at the end may be left out
+        flows = [need and rule is not None for need, rule in zip(needs, rules, strict=True)]
         if not any(flows):
             return None
-        reads = [readings(rule, len(needs)) for rule, flow in zip(self.vjps, flows, strict=True) if flow]
+        reads = [readings(rule, len(needs)) for rule, flow in zip(rules, flows, strict=True) if flow]
         keep_out, *levels = (max(level) for level in zip(*reads, strict=True))
         return flows, levels if any(levels) else None, keep_out > 0
 

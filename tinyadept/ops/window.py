@@ -45,19 +45,21 @@ def positions(length: int, kernel: int, stride: int, pad: tuple[int, int], dilat
 
 
 def infer_conv(op: Any, inputs: tuple, params: dict) -> tuple:
-    """x (N, C, …), w (O, C/G, …) give (N, O, …)."""
-    (x, w), dtype = met(op, inputs)
-    groups = params["groups"]
+    """x (N, C, …), w (O, C/G, …) and perhaps a bias (O,) give (N, O, …)."""
+    ready, dtype = met(op, inputs)
+    x, w, groups = ready[0], ready[1], params["groups"]
     if x.ndim != w.ndim or x.ndim < 3:
         raise ValueError(
             f"conv: input {x.shape} and weight {w.shape}: expected shapes (N, C, …) and (O, C/G, …)"
         )
     if groups < 1 or x.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
         raise ValueError(f"conv: input {x.shape} and weight {w.shape} do not fit {groups} groups")
+    if len(ready) > 2 and ready[2].shape != w.shape[:1]:
+        raise ValueError(f"conv: a bias of shape {ready[2].shape} for {w.shape[0]} channels")
     spatial = tuple(
         map(positions, x.shape[2:], w.shape[2:], params["stride"], params["padding"], params["dilation"])
     )
-    return (x, w), (x.shape[0], w.shape[0], *spatial), dtype
+    return ready, (x.shape[0], w.shape[0], *spatial), dtype
 
 
 def infer_given_shape(op: Any, inputs: tuple, params: dict) -> tuple:
@@ -182,16 +184,27 @@ def is_pointwise(kernel: Shape, stride: Shape, padding: Pairs) -> bool:
 
 
 def np_conv(
-    x: np.ndarray, w: np.ndarray, stride: Shape, padding: Pairs, dilation: Shape, groups: int
+    x: np.ndarray,
+    w: np.ndarray,
+    bias: np.ndarray | None = None,
+    *,
+    stride: Shape,
+    padding: Pairs,
+    dilation: Shape,
+    groups: int,
 ) -> np.ndarray:
     kernel, (n, c), o = w.shape[2:], x.shape[:2], w.shape[0]
     out = tuple(map(positions, x.shape[2:], kernel, stride, padding, dilation))
     flat = w.reshape(groups, o // groups, prod(w.shape[1:]))  # (G, O/G, C/G·K)
     if is_pointwise(kernel, stride, padding):
-        return np.matmul(flat, x.reshape(n, groups, c // groups, prod(out))).reshape(n, o, *out)
+        y = np.matmul(flat, x.reshape(n, groups, c // groups, prod(out))).reshape(n, o, *out)
+        if bias is not None:
+            y += bias.reshape(-1, *(1,) * len(out))
+        return y
+    bias = np.zeros(o, x.dtype) if bias is None else bias
     x = padded(x, padding)
     if banded.fits(kernel, x.shape[2:], o, groups):
-        y = banded.forward(x, w, out, stride, dilation)
+        y = banded.forward(x, w, bias, out, stride, dilation)
         if np.isfinite(y).all():  # zeros of the band meet cells that no window sees: zero times infinity
             return y
     y = np.empty((n, o, *out), x.dtype)
@@ -200,7 +213,8 @@ def np_conv(
         cols = columns(x, piece, kernel, stride, dilation, groups)
         runs = scratch.take("runs", (*flat.shape[:2], cols.shape[2]), x.dtype)  # (G, O/G, n·run)
         np.matmul(flat, cols, out=runs)
-        y[piece.samples, :, piece.rows] = piece.spots(runs.reshape(o, piece.count, piece.run))
+        spots = piece.spots(runs.reshape(o, piece.count, piece.run))
+        np.add(spots, bias.reshape(-1, *(1,) * len(out)), out=y[piece.samples, :, piece.rows])
 
     cells = c * prod(kernel)
     each(work, pieces(n, out, x.shape[2:], cells, x.itemsize, stride), cells * y[:, :1].nbytes > SHARED_OUT)
@@ -298,8 +312,9 @@ conv = define(
     convolution,
     "conv",
     np_conv,
-    lambda g, out, x, w, **p: conv_input(g, w, shape=x.shape, **p),
-    lambda g, out, x, w, **p: conv_weight(g, x, shape=w.shape, **p),
+    lambda g, out, x, w, b=None, **p: conv_input(g, w, shape=x.shape, **p),
+    lambda g, out, x, w, b=None, **p: conv_weight(g, x, shape=w.shape, **p),
+    lambda g, out, x, w, b, **p: g.sum((0, *range(2, g.ndim))),  # (N, O, …) to (O,)
     takes="number",
 )
 conv_input = define(

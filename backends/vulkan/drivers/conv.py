@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinyadept.dtypes import uint8
+from tinyadept.dtypes import float32, int32, uint8
 from tinyadept.errors import Unsupported
 from tinyadept.ops.reduce import total_dtype
 from tinyadept.ops.table import Op, registry
@@ -16,11 +17,13 @@ from tinyadept.view import Shape, View
 
 from ..arena import Block
 from ..queue import pack
-from . import loops
+from ..shaders import Macros
+from . import elementwise, loops
 from .copying import deliver
 
 SPATIAL = 3
 TYPES = {"f": ("float", "vec4"), "i": ("int", "ivec4"), "u": ("int", "ivec4")}
+TILES = {"TILED": 1}
 SIDE = 64  # of the tiles in glsl/conv.comp
 FEW_ROWS = 8  # up to which tiles would be mostly empty
 ROWS, COLUMNS = (16, 8, 4, 1), (8, 4, 1)  # of results of a lane in the body without tiles
@@ -59,7 +62,7 @@ def conv(
     gpu: Any, op: Op, inputs: tuple, shape: Shape, dtype: np.dtype, params: dict, into: Tensor | None = None
 ) -> Buffer | None:
     """Run the families `conv` and `conv_back`."""
-    left, right = (inputs[1], inputs[0]) if op.name != "conv_weight" else inputs
+    left, right = (inputs[1], inputs[0]) if op.name != "conv_weight" else inputs[:2]
     gpu.check(left.dtype, op.name)
     gpu.check(right.dtype, op.name)
     out = gpu.allocator.allocate(prod(shape))
@@ -69,11 +72,17 @@ def conv(
             multiply(gpu, op, how, left, right, out, dtype)
         else:
             gpu.transfer.fill(out, 0)
+    if len(inputs) > 2:
+        whole = wrap(Buffer(out), View.dense(shape), dtype, gpu)
+        bias = wrap(
+            inputs[2].buffer, inputs[2].layout.reshape((shape[1], *(1,) * len(shape[2:]))), dtype, gpu
+        )
+        elementwise.run(gpu, registry["add"], (whole, bias), shape, dtype, {}, whole)
     return deliver(gpu, out, shape, dtype, into)
 
 
 def forward(inputs: tuple, shape: Shape, params: dict) -> Product:
-    x, w = inputs
+    x, w = inputs[:2]
     groups = params["groups"]
     xs, ws = x.layout.strides, w.layout.strides
     return Product(
@@ -151,11 +160,9 @@ def multiply(
     gpu: Any, op: Op, how: Product, left: Tensor, right: Tensor, out: Block, dtype: np.dtype
 ) -> None:
     """Note what computes the product, to dense words."""
-    kind, four = TYPES[dtype.kind]
     strided = op.name == "conv_input" and any(step != 1 for step in how.place_step)
     body = tiles(how) if gpu.tiled and how.rows > FEW_ROWS else lanes(gpu, how)
-    macros = {f"OP_{op.name}": 1, "TYPE": kind, "TYPE4": four, "FLOATING": int(kind == "float")}
-    macros |= {"MASK": 255 if dtype == uint8 else 0, "STRIDED": int(strided), **body.macros}
+    macros = macros_of(op.name, dtype, strided, body.macros)
     parts = cut(gpu, how, body.blocks)
     splits = prod(parts)
     target = gpu.allocator.allocate(splits * out.words) if splits > 1 else out
@@ -167,9 +174,24 @@ def multiply(
         join(gpu, target, out, splits, dtype)
 
 
+def macros_of(op: str, dtype: np.dtype, strided: bool, body: dict[str, int]) -> Macros:
+    kind, four = TYPES[dtype.kind]
+    macros = {f"OP_{op}": 1, "TYPE": kind, "TYPE4": four, "FLOATING": int(kind == "float")}
+    return {**macros, "MASK": 255 if dtype == uint8 else 0, "STRIDED": int(strided), **body}
+
+
+def variants() -> Iterator[tuple[str, Macros]]:
+    """Template and macros of every shader that this file asks for."""
+    lanes = [{"TILED": 0, "ROWS": rows, "COLUMNS": columns} for rows in ROWS for columns in COLUMNS]
+    for op in PRODUCTS:
+        for dtype in (float32, int32, uint8):
+            for strided in (False, True) if op == "conv_input" else (False,):
+                yield from (("conv", macros_of(op, dtype, strided, body)) for body in (TILES, *lanes))
+
+
 def tiles(how: Product) -> Body:
     """Shared memory: for GPUs, where there are rows enough."""
-    return Body({"TILED": 1}, (), -(-how.rows // SIDE) * -(-how.columns // SIDE) * how.groups)
+    return Body(TILES, (), -(-how.rows // SIDE) * -(-how.columns // SIDE) * how.groups)
 
 
 def lanes(gpu: Any, how: Product) -> Body:
