@@ -1,5 +1,6 @@
 """Everything that can be done to tensors, as functions. Names, argument order and results are PyTorch's."""
 
+from . import boxes
 from .joining import broadcast_tensors, cat, meshgrid, pad, repeat_interleave, stack, unique
 from .loss import (
     binary_cross_entropy,
