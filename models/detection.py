@@ -1,4 +1,4 @@
-"""What a detector of YOLO11's kind is trained for: which cell shall tell of which object, and the three losses.
+"""What a detector of YOLO11's kind is trained for: which cell tells of which object, and three losses.
 
 Sources: Feng et al., TOOD: task-aligned one-stage object detection, 2021 (the assignment); Zheng et al., 2020
 (complete IoU); Li et al., Generalized focal loss, 2020 (distances as distributions). All shapes are fixed by

@@ -1,7 +1,7 @@
 """YOLO11: objects in a picture as boxes with class scores, in one pass of a convolutional network.
 
-Architecture: Jocher and Qiu, Ultralytics YOLO11, 2024. Modules are named so that state dicts have Ultralytics'
-names. Shapes in comments are (N, C, H, W) for the size n and pictures of 640 × 640.
+Architecture: Jocher and Qiu, Ultralytics YOLO11, 2024. Modules are named so that state dicts have
+Ultralytics' names. Shapes in comments are (N, C, H, W) for the size n and pictures of 640 × 640.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ SIZES = {  # depth, width, most channels
     "l": (1.00, 1.00, 512),
     "x": (1.00, 1.50, 512),
 }
+JOINED = {12: 6, 15: 4, 18: 13, 21: 10}  # which earlier layer a Concat joins to the last one
+DETECTED = (16, 19, 22)  # layers whose maps are searched
 STRIDES = (8, 16, 32)  # pixels to a cell of each map
 BINS = 16  # in which the distance from a cell's centre to each side of its box is told
 
@@ -33,7 +35,7 @@ class Conv(nn.Module):
     ):
         super().__init__()
         self.conv = nn.Conv2d(c_in, c_out, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
-        self.bn = nn.BatchNorm2d(c_out, eps=1e-3, momentum=0.03)
+        self.bn: nn.BatchNorm2d | None = nn.BatchNorm2d(c_out, eps=1e-3, momentum=0.03)
         self.active = active
 
     def forward(self, x: Tensor) -> Tensor:
@@ -46,10 +48,12 @@ class Conv(nn.Module):
         """Fold the running statistics into the weights: w · γ/σ and β - μ · γ/σ. For inference only."""
         if self.bn is None:
             return
+        mean, variance = self.bn.running_mean, self.bn.running_var
+        assert mean is not None and variance is not None
         with ta.no_grad():
-            scale = self.bn.weight / (self.bn.running_var + self.bn.eps).sqrt()  # (C,)
+            scale = self.bn.weight / (variance + self.bn.eps).sqrt()  # (C,)
             self.conv.weight.copy_(self.conv.weight * scale.reshape(-1, 1, 1, 1))
-            self.conv.bias = nn.Parameter(self.bn.bias - self.bn.running_mean * scale)
+            self.conv.bias = nn.Parameter(self.bn.bias - mean * scale)
         self.bn = None
 
 
@@ -224,9 +228,9 @@ class Detect(nn.Module):
     def reset_biases(self) -> None:
         """Begin with boxes of a few cells, and with about five objects in a picture of 640 × 640."""
         with ta.no_grad():
-            for box, score, stride in zip(self.cv2, self.cv3, STRIDES, strict=True):
-                box[-1].bias.fill_(1.0)
-                score[-1].bias.fill_(log(5 / self.classes / (640 / stride) ** 2))
+            for at, stride in enumerate(STRIDES):
+                self.cv2[at][-1].bias.fill_(1.0)
+                self.cv3[at][-1].bias.fill_(log(5 / self.classes / (640 / stride) ** 2))
 
     def forward(self, maps: list[Tensor]) -> Any:
         levels = [
@@ -315,22 +319,19 @@ class YOLO11(nn.Module):
         )
         self.size, self.classes = size, classes
 
-    JOINED = {12: 6, 15: 4, 18: 13, 21: 10}  # which earlier map a Concat joins to the last one
-    SCALES = (16, 19, 22)
-
     def forward(self, images: Tensor) -> Any:
         if images.ndim != 4 or images.shape[1] != 3 or images.shape[2] % 32 or images.shape[3] % 32:
             raise ValueError(
                 f"YOLO11 takes pictures (N, 3, H, W) with sides that are multiples of 32, got {images.shape}"
             )
         made = self.features(images)
-        return self.model[-1]([made[at] for at in self.SCALES])
+        return self.model[-1]([made[at] for at in DETECTED])
 
     def features(self, images: Tensor) -> list[Tensor]:
         """The results of all layers but the last."""
         x, made = images, []
         for at, layer in enumerate(list(self.model)[:-1]):
-            x = layer([x, made[self.JOINED[at]]] if at in self.JOINED else x)
+            x = layer([x, made[JOINED[at]]] if at in JOINED else x)
             made.append(x)
         return made
 

@@ -71,8 +71,8 @@ def giou(a: Tensor, b: Tensor) -> Tensor:
 def ciou(a: Tensor, b: Tensor) -> Tensor:
     """Complete intersection over union, which also sees centres and proportions; parameters as in `iou`.
 
-    IoU - d² / c² - α · v: d between the centres, c the hull's diagonal, v = 4/π² · (atan(w/h) - atan(w'/h'))²,
-    and α = v / (1 - IoU + v), through which no gradient flows (Zheng et al., 2020).
+    IoU - d² / c² - α · v: d between the centres, c the hull's diagonal, v = 4/π² · (atan(w/h) -
+    atan(w'/h'))², and α = v / (1 - IoU + v), through which no gradient flows (Zheng et al., 2020).
     """
     ratio, _ = overlap(a, b)
     (ax1, ay1, ax2, ay2), (bx1, by1, bx2, by2) = sides(a), sides(b)
