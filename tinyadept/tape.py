@@ -244,12 +244,17 @@ def apply_rules(step: Step, g: Tensor, send: Callable, useful: set | None) -> No
     """Run the gradient rule of each input through which gradient flows, and undo broadcasting."""
     out, inputs = step.arguments()
     op, params = step.op, step.params
+    needs = [p is not None and (useful is None or p in useful) for p in step.parents or ()]
+    together: Sequence = ()
     for position, parent in enumerate(step.parents or ()):
-        if parent is None or (useful is not None and parent not in useful):
+        if not needs[position]:
             continue
         anomaly, mode.anomaly = mode.anomaly, False  # only a rule's result is searched: it names the step
         try:
-            if op.variadic:
+            if op.joint:
+                together = together or op.vjps[0](g, out, *inputs, needs=needs, **params)
+                d = together[position]
+            elif op.variadic:
                 d = op.vjps[0](g, out, position, *inputs, **params)
             else:
                 d = op.vjps[position](g, out, *inputs, **params)

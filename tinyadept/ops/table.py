@@ -55,8 +55,7 @@ class Op:
         What the op means: arrays in, array out. In the family `move` views in, view out.
     vjps : tuple
         One gradient rule per input, ``rule(g, out, *inputs, **params)``, written in tensor operators; None
-        where no gradient flows. Inputs that may be left out come last, and have defaults in the rules. A variadic op has a single rule, ``rule(g, out, position, *inputs,
-        **params)``.
+        where no gradient flows. Inputs that may be left out come last, and have defaults in the rules.
     domain : pair of float, or one pair per input
         Where the mathematics is defined, for those who draw random inputs.
     takes : str
@@ -66,6 +65,12 @@ class Op:
         Of the result, where it is not the dtype computed in.
     mask : bool
         Whether the first input is a condition, that is bool whatever the others are.
+    variadic : bool
+        Whether any number of inputs is taken. A single rule serves all, ``rule(g, out, position, *inputs,
+        **params)``.
+    joint : bool
+        Whether the gradients share work: a single rule ``rule(g, out, *inputs, needs, **params)`` then returns
+        those of all inputs, of which only the ones in `needs` (bool for each) are looked at.
     ulps : float
         How far a float32 result may lie from the truth, in units of the last place.
     """
@@ -79,6 +84,7 @@ class Op:
     gives: Any = None
     mask: bool = False
     variadic: bool = False
+    joint: bool = False
     ulps: float = 4.0
     plans: dict = field(default_factory=dict, repr=False)
 
@@ -105,6 +111,9 @@ class Op:
         if self.variadic:
             flows = [need and self.vjps[0] is not None for need in needs]
             return (flows, [SHAPE] * len(needs), False) if any(flows) else None
+        if self.joint:
+            keep_out, *levels = readings(self.vjps[0], len(needs))
+            return (list(needs), levels, keep_out > 0) if any(needs) else None
         rules = self.vjps[: len(needs)]  # inputs at the end may be left out
         flows = [need and rule is not None for need, rule in zip(needs, rules, strict=True)]
         if not any(flows):
