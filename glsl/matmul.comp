@@ -1,15 +1,19 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// c = a @ b for batches of matrices: c (batch, n, m), a (batch, n, k), b (batch, k, m), c dense, a and b strided.
+// c = a @ b for batches of matrices: c (batch, n, m), a (batch, n, k), b (batch, k, m), c dense, the others
+// strided.
 //
 //   -DTYPE=float -DTYPE4=vec4, or int and ivec4; -DMASK=255 for bytes, else 0
-//   -DTILED=1           body for GPUs: tiles in shared memory, 8x8 results a lane, the next tile loaded early
-//     -DWARPS_N -DWARPS_M  tiles of 64 · WARPS_N rows and 32 · WARPS_M columns, a lane group of 32 each 64x32
-//     -DPAD             words between rows of shared memory, against bank conflicts
-//     -DA_MODE -DB_MODE 0: four neighbours along the inner axis k of a, or along m of b, are loaded at once;
-//                       1: along n of a, or along k of b; 2: any strides
+//   -DTILED=1           body for GPUs: tiles in shared memory, the next ones loaded early
+//     -DQUADS_N -DQUADS_M  a lane has 4 · QUADS_N rows and 4 · QUADS_M columns of results,
+//     -DWARPS_N -DWARPS_M  32 lanes have four times as many rows and eight times as many columns, and so many
+//                          such groups make a tile
+//     -DA_MODE -DB_MODE how a side is loaded, four cells at a time; its edge is n or m, its depth k
 //   -DTILED=0           body for CPUs: no shared memory, 8 rows of four vec4 a lane; b dense along m
+#define DEEP 0      // neighbours along the depth, on 16 bytes
+#define ALONG 1     // neighbours along the edge, likewise
+#define ONE_BY_ONE 2  // along the depth, with any strides
 
 layout(push_constant) uniform Push {
     int n, k, m;
@@ -17,7 +21,7 @@ layout(push_constant) uniform Push {
     int b_offset, b_row, b_col;  // b_row is the stride of k
     int c_offset;
     int batches;
-    int splits, pitch;           // k is cut into so many parts, each with results of its own, so many words apart
+    int splits, pitch;           // k is cut into so many parts, whose results lie so many words apart
     int shape[3];                // of the batch
     int a_batch[3];
     int b_batch[3];
@@ -36,7 +40,7 @@ layout(binding = 2) readonly buffer B4 { TYPE4 b4[]; };
 #define DONE(v) (v)
 #endif
 
-// A product and a sum that the driver is not free to keep apart: fused they are one instruction, and rounded once.
+// A product and a sum that the driver is not free to keep apart: fused they are one instruction.
 vec4 mad(float x, vec4 y, vec4 z) { return fma(vec4(x), y, z); }
 ivec4 mad(int x, ivec4 y, ivec4 z) { return x * y + z; }
 
@@ -50,208 +54,175 @@ ivec2 batch_offsets(int batch) {
 
 #if TILED
 
-const int BN = 64 * WARPS_N, BM = 32 * WARPS_M, BK = 16;  // rows, columns, depth of a tile
+const int ROWS = 16 * QUADS_N * WARPS_N, COLUMNS = 32 * QUADS_M * WARPS_M, DEPTH = 8;  // of a tile
 const int LANES = 32 * WARPS_N * WARPS_M;
-const int LOADS_A = BN * BK / 4 / LANES, LOADS_B = BM * BK / 4 / LANES;
-const int PITCH_A = BN + PAD, PITCH_B = BM + PAD;
+const int PITCH_A = ROWS + 4, PITCH_B = COLUMNS + 4;  // so that 32 lanes that store across meet 32 banks
 
 layout(local_size_x = 32 * WARPS_N * WARPS_M) in;
-shared TYPE4 tile_a[2 * BK * PITCH_A / 4];  // [stage][depth][row]
-shared TYPE4 tile_b[2 * BK * PITCH_B / 4];  // [stage][depth][column]
+shared TYPE4 tile_a[2 * DEPTH * PITCH_A / 4];  // [stage][depth][row]
+shared TYPE4 tile_b[2 * DEPTH * PITCH_B / 4];  // [stage][depth][column]
 
-// Where the x-th group of four cells of a tile lies. Stored as it was loaded: (depth, cell), along rows of the tile.
-ivec2 cell_along(int x, int length) { return ivec2(x / (length / 4), x % (length / 4) * 4); }
+// Where the four cells of a load lie in a tile: how far along its edge, and how deep.
+ivec2 place(int load, int edge, int mode) {
+    int x = int(gl_LocalInvocationIndex) + load * LANES;
+    return mode == ALONG ? ivec2(x % (edge / 4) * 4, x / (edge / 4)) : ivec2(x / 2, x % 2 * 4);
+}
 
-// Stored across: (cell, depth). Four lanes load 64 neighbouring bytes; so that 32 lanes store to 32 banks (if PAD is
-// 4), rows of the deeper half change places by eights.
-ivec2 cell_across(int x) { return ivec2(x / (BK / 4), x % (BK / 4) * 4); }
-const int SWAP = 8;
-
-TYPE4 load_a(int base, int row, int col, int last) {  // four cells along k
-    TYPE4 v = TYPE4(0);
-    if (row >= push.n) return v;
-#if A_MODE == 0
-    if (col + 3 < last) return a4[(base + row * push.a_row + col) >> 2];
+TYPE4 load_a(int at) {
+#if A_MODE == ONE_BY_ONE
+    return TYPE4(a[at], a[at + push.a_col], a[at + 2 * push.a_col], a[at + 3 * push.a_col]);
+#else
+    return a4[at >> 2];
 #endif
+}
+
+TYPE4 load_b(int at) {
+#if B_MODE == ONE_BY_ONE
+    return TYPE4(b[at], b[at + push.b_row], b[at + 2 * push.b_row], b[at + 3 * push.b_row]);
+#else
+    return b4[at >> 2];
+#endif
+}
+
+// The same where the inner axis ends after so many cells; zeros lie behind.
+TYPE4 load_last_a(int at, int left) {
+    TYPE4 v = TYPE4(0);
+#if A_MODE == ALONG
+    if (left > 0) v = a4[at >> 2];
+#else
     [[unroll]] for (int j = 0; j < 4; ++j)
-        if (col + j < last) v[j] = a[base + row * push.a_row + (col + j) * push.a_col];
+        if (j < left) v[j] = a[at + j * push.a_col];
+#endif
     return v;
 }
 
-TYPE4 load_a_down(int base, int row, int col, int last) {  // four cells along n
+TYPE4 load_last_b(int at, int left) {
     TYPE4 v = TYPE4(0);
-    if (col >= last) return v;
-    if (row + 3 < push.n) return a4[(base + row + col * push.a_col) >> 2];
+#if B_MODE == ALONG
+    if (left > 0) v = b4[at >> 2];
+#else
     [[unroll]] for (int j = 0; j < 4; ++j)
-        if (row + j < push.n) v[j] = a[base + row + j + col * push.a_col];
+        if (j < left) v[j] = b[at + j * push.b_row];
+#endif
     return v;
 }
 
-TYPE4 load_b(int base, int row, int col, int last) {  // four cells along m
-    TYPE4 v = TYPE4(0);
-    if (row >= last) return v;
-#if B_MODE == 0
-    if (col + 3 < push.m) return b4[(base + row * push.b_row + col) >> 2];
+void store_a(int stage, ivec2 at, TYPE4 v) {
+    int cell = (stage * DEPTH + at.y) * PITCH_A + at.x;
+#if A_MODE == ALONG
+    tile_a[cell >> 2] = v;
+#else
+    [[unroll]] for (int j = 0; j < 4; ++j) tile_a[(cell >> 2) + j * (PITCH_A / 4)][cell & 3] = v[j];
 #endif
-    [[unroll]] for (int j = 0; j < 4; ++j)
-        if (col + j < push.m) v[j] = b[base + row * push.b_row + (col + j) * push.b_col];
-    return v;
 }
 
-TYPE4 load_b_down(int base, int row, int col, int last) {  // four cells along k
-    TYPE4 v = TYPE4(0);
-    if (col >= push.m) return v;
-    if (row + 3 < last) return b4[(base + row + col * push.b_col) >> 2];
-    [[unroll]] for (int j = 0; j < 4; ++j)
-        if (row + j < last) v[j] = b[base + row + j + col * push.b_col];
-    return v;
+void store_b(int stage, ivec2 at, TYPE4 v) {
+    int cell = (stage * DEPTH + at.y) * PITCH_B + at.x;
+#if B_MODE == ALONG
+    tile_b[cell >> 2] = v;
+#else
+    [[unroll]] for (int j = 0; j < 4; ++j) tile_b[(cell >> 2) + j * (PITCH_B / 4)][cell & 3] = v[j];
+#endif
 }
 
-// A tile that lies inside needs no comparisons.
-void fetch_inside(out TYPE4 fetched_a[LOADS_A], out TYPE4 fetched_b[LOADS_B], ivec2 base, ivec2 corner, int depth) {
-    int lane = int(gl_LocalInvocationIndex);
-    [[unroll]] for (int i = 0; i < LOADS_A; ++i) {
-#if A_MODE == 1
-        ivec2 at = ivec2(depth, corner.x) + cell_along(lane + i * LANES, BN);
-        fetched_a[i] = a4[(base.x + at.y + at.x * push.a_col) >> 2];
-#elif A_MODE == 0
-        ivec2 at = ivec2(corner.x, depth) + cell_across(lane + i * LANES);
-        fetched_a[i] = a4[(base.x + at.x * push.a_row + at.y) >> 2];
-#else
-        ivec2 at = ivec2(corner.x, depth) + cell_across(lane + i * LANES);
-        int cell = base.x + at.x * push.a_row + at.y * push.a_col;
-        [[unroll]] for (int j = 0; j < 4; ++j) fetched_a[i][j] = a[cell + j * push.a_col];
-#endif
-    }
-    [[unroll]] for (int i = 0; i < LOADS_B; ++i) {
-#if B_MODE == 1
-        ivec2 at = ivec2(corner.y, depth) + cell_across(lane + i * LANES);
-        fetched_b[i] = b4[(base.y + at.y + at.x * push.b_col) >> 2];
-#elif B_MODE == 0
-        ivec2 at = ivec2(depth, corner.y) + cell_along(lane + i * LANES, BM);
-        fetched_b[i] = b4[(base.y + at.x * push.b_row + at.y) >> 2];
-#else
-        ivec2 at = ivec2(depth, corner.y) + cell_along(lane + i * LANES, BM);
-        int cell = base.y + at.x * push.b_row + at.y * push.b_col;
-        [[unroll]] for (int j = 0; j < 4; ++j) fetched_b[i][j] = b[cell + j * push.b_col];
-#endif
-    }
-}
-
-void fetch(
-    out TYPE4 fetched_a[LOADS_A], out TYPE4 fetched_b[LOADS_B], ivec2 base, ivec2 corner, int depth, int last) {
-    if (corner.x + BN <= push.n && corner.y + BM <= push.m && depth + BK <= last) {
-        fetch_inside(fetched_a, fetched_b, base, corner, depth);
-        return;
-    }
-    int lane = int(gl_LocalInvocationIndex);
-    [[unroll]] for (int i = 0; i < LOADS_A; ++i) {
-#if A_MODE == 1
-        ivec2 at = cell_along(lane + i * LANES, BN);  // (depth, row)
-        fetched_a[i] = load_a_down(base.x, corner.x + at.y, depth + at.x, last);
-#else
-        ivec2 at = cell_across(lane + i * LANES);  // (row, depth)
-        fetched_a[i] = load_a(base.x, corner.x + at.x, depth + at.y, last);
-#endif
-    }
-    [[unroll]] for (int i = 0; i < LOADS_B; ++i) {
-#if B_MODE == 1
-        ivec2 at = cell_across(lane + i * LANES);  // (column, depth)
-        fetched_b[i] = load_b_down(base.y, depth + at.y, corner.y + at.x, last);
-#else
-        ivec2 at = cell_along(lane + i * LANES, BM);  // (depth, column)
-        fetched_b[i] = load_b(base.y, depth + at.x, corner.y + at.y, last);
-#endif
-    }
-}
-
-// Four cells that lie in one row of shared memory, or one below the other.
-#define STORE_ALONG(tile, at, v) tile[(at) >> 2] = v
-#define STORE_DOWN(tile, at, pitch, v) \
-    [[unroll]] for (int j = 0; j < 4; ++j) tile[((at) + j * (pitch)) >> 2][(at) % 4] = v[j]
-
-void store(TYPE4 fetched_a[LOADS_A], TYPE4 fetched_b[LOADS_B], int stage) {
-    int lane = int(gl_LocalInvocationIndex);
-    [[unroll]] for (int i = 0; i < LOADS_A; ++i) {
-#if A_MODE == 1
-        ivec2 at = cell_along(lane + i * LANES, BN);
-        STORE_ALONG(tile_a, (stage * BK + at.x) * PITCH_A + at.y, fetched_a[i]);
-#else
-        ivec2 at = cell_across(lane + i * LANES);
-        STORE_DOWN(tile_a, (stage * BK + at.y) * PITCH_A + (at.x ^ (at.y & SWAP)), PITCH_A, fetched_a[i]);
-#endif
-    }
-    [[unroll]] for (int i = 0; i < LOADS_B; ++i) {
-#if B_MODE == 1
-        ivec2 at = cell_across(lane + i * LANES);
-        STORE_DOWN(tile_b, (stage * BK + at.y) * PITCH_B + (at.x ^ (at.y & SWAP)), PITCH_B, fetched_b[i]);
-#else
-        ivec2 at = cell_along(lane + i * LANES, BM);
-        STORE_ALONG(tile_b, (stage * BK + at.x) * PITCH_B + at.y, fetched_b[i]);
-#endif
-    }
-}
-
-// The results of a lane: rows 0-3 and 32-35 below its first, columns 0-3 and 16-19 beside it. Each has a name of its
-// own, because a driver may keep an array in memory instead of registers.
-#define FOR_EACH_ROW(DO) DO(0, 0, upper.x) DO(1, 1, upper.y) DO(2, 2, upper.z) DO(3, 3, upper.w) \
-    DO(4, 32, lower.x) DO(5, 33, lower.y) DO(6, 34, lower.z) DO(7, 35, lower.w)
-#define DECLARE(i, row, left) TYPE4 sum##i##0 = TYPE4(0), sum##i##1 = TYPE4(0);
-#define MULTIPLY(i, row, left) \
-    sum##i##0 = mad(left, right0, sum##i##0); \
-    sum##i##1 = mad(left, right1, sum##i##1);
-#define WRITE(i, row, left) write_row(base, at.x + row, at.y, sum##i##0, sum##i##1);
-
-void write_four(int cell, int col, TYPE4 v) {
-    if (col + 3 < push.m && (cell & 3) == 0) c4[cell >> 2] = DONE(v);
+void write(int base, ivec2 at, TYPE4 v) {
+    if (at.x >= push.n) return;
+    int cell = base + at.x * push.m + at.y;
+    if (at.y + 3 < push.m && (cell & 3) == 0) c4[cell >> 2] = DONE(v);
     else
         [[unroll]] for (int j = 0; j < 4; ++j)
-            if (col + j < push.m) c[cell + j] = DONE(v[j]);
+            if (at.y + j < push.m) c[cell + j] = DONE(v[j]);
 }
 
-void write_row(int base, int row, int col, TYPE4 left, TYPE4 right) {
-    if (row >= push.n) return;
-    write_four(base + row * push.m + col, col, left);
-    write_four(base + row * push.m + col + 16, col + 16, right);
+// Rows and columns of neighbouring lanes alternate, so that 16 lanes read 64 bytes of either tile.
+ivec2 lane_of_32() {
+    int x = int(gl_LocalInvocationIndex);
+    return ivec2((x >> 1 & 1) | (x >> 2 & 2), (x & 1) | (x >> 1 & 2) | (x >> 2 & 4));
 }
+
+// What a lane loads and sums has names, since a driver may keep arrays in memory instead of registers. Loads:
+#if QUADS_N == WARPS_M
+#define EACH_A(DO) DO(0)
+#else
+#define EACH_A(DO) DO(0) DO(1)
+#endif
+#define EACH_B(DO) DO(0) DO(1)
+// and results: the e-th row of the i-th four, the j-th four of columns.
+#if QUADS_M == 1
+#define EACH_COLUMN(DO, i, e) DO(i, e, 0)
+#else
+#define EACH_COLUMN(DO, i, e) DO(i, e, 0) DO(i, e, 1)
+#endif
+#define EACH_ROW(DO, i) \
+    EACH_COLUMN(DO, i, 0) EACH_COLUMN(DO, i, 1) EACH_COLUMN(DO, i, 2) EACH_COLUMN(DO, i, 3)
+#if QUADS_N == 2
+#define EACH_RESULT(DO) EACH_ROW(DO, 0) EACH_ROW(DO, 1)
+#else
+#define EACH_RESULT(DO) EACH_ROW(DO, 0) EACH_ROW(DO, 1) EACH_ROW(DO, 2) EACH_ROW(DO, 3)
+#endif
+
+// Behind the edges some cells are read once more; what becomes of them is not written. The last tile, which may
+// lack some of its depth, comes first, so that those that are loaded while others are multiplied are whole.
+#define FIRST_A(i) \
+    ivec2 place_a##i = place(i, ROWS, A_MODE); \
+    int row##i = min(corner.x + place_a##i.x, push.n - (A_MODE == ALONG ? 4 : 1)); \
+    int at_a##i = origin.x + row##i * push.a_row + (first + place_a##i.y) * push.a_col; \
+    TYPE4 next_a##i = load_last_a(at_a##i + to_last * push.a_col, last - first - to_last - place_a##i.y);
+#define FIRST_B(i) \
+    ivec2 place_b##i = place(i, COLUMNS, B_MODE); \
+    int col##i = min(corner.y + place_b##i.x, push.m - (B_MODE == ALONG ? 4 : 1)); \
+    int at_b##i = origin.y + col##i * push.b_col + (first + place_b##i.y) * push.b_row; \
+    TYPE4 next_b##i = load_last_b(at_b##i + to_last * push.b_row, last - first - to_last - place_b##i.y);
+#define LOAD_A(i) next_a##i = load_a(at_a##i); at_a##i += DEPTH * push.a_col;
+#define LOAD_B(i) next_b##i = load_b(at_b##i); at_b##i += DEPTH * push.b_row;
+#define STORE_A(i) store_a(stage, place_a##i, next_a##i);
+#define STORE_B(i) store_b(stage, place_b##i, next_b##i);
+#define ZERO(i, e, j) TYPE4 sum##i##e##j = TYPE4(0);
+#define MULTIPLY(i, e, j) sum##i##e##j = mad(left[i][e], right[j], sum##i##e##j);
+#define WRITE(i, e, j) write(base, corner + mine + ivec2(i * 16 + e, j * 32), sum##i##e##j);
 
 void main() {
-    int lane = int(gl_LocalInvocationIndex), warp = lane / 32, in_warp = lane % 32;
-    ivec2 mine = ivec2(warp / WARPS_M * 64 + in_warp / 4 * 4, warp % WARPS_M * 32 + in_warp % 4 * 4);
-    int rows = (push.n + BN - 1) / BN, columns = (push.m + BM - 1) / BM;
-    int part = ((push.k + push.splits - 1) / push.splits + BK - 1) / BK * BK;
+    int warp = int(gl_LocalInvocationIndex) / 32;
+    ivec2 mine = ivec2(warp / WARPS_M * 16 * QUADS_N, warp % WARPS_M * 32 * QUADS_M) + 4 * lane_of_32();
+    int rows = (push.n + ROWS - 1) / ROWS, columns = (push.m + COLUMNS - 1) / COLUMNS;
+    int part = ((push.k + push.splits - 1) / push.splits + DEPTH - 1) / DEPTH * DEPTH;
     int tiles = rows * columns * push.batches * push.splits;
     for (int t = int(gl_WorkGroupID.x); t < tiles; t += int(gl_NumWorkGroups.x)) {
         int inside = t % (rows * columns), outer = t / (rows * columns);
         int batch = outer % push.batches, split = outer / push.batches;
-        ivec2 corner = ivec2(inside % rows * BN, inside / rows * BM);
-        ivec2 corner_base = ivec2(push.a_offset, push.b_offset) + batch_offsets(batch);
-        int depth = split * part, last = min(push.k, depth + part), stage = 0;
-        TYPE4 fetched_a[LOADS_A], fetched_b[LOADS_B];
-        FOR_EACH_ROW(DECLARE)
-        fetch(fetched_a, fetched_b, corner_base, corner, depth, last);
-        barrier();  // nobody reads the last tile's stage any more
-        store(fetched_a, fetched_b, 0);
+        ivec2 corner = ivec2(inside % rows * ROWS, inside / rows * COLUMNS);
+        ivec2 origin = ivec2(push.a_offset, push.b_offset) + batch_offsets(batch);
+        int first = split * part, last = min(push.k, first + part), deep = (last - first + DEPTH - 1) / DEPTH;
+        int to_last = (deep - 1) * DEPTH, stage = 0;
+        EACH_RESULT(ZERO)
+        EACH_A(FIRST_A)
+        EACH_B(FIRST_B)
+        barrier();  // nobody reads the tiles of the last round any more
+        EACH_A(STORE_A)
+        EACH_B(STORE_B)
         barrier();
-        for (; depth < last; depth += BK) {
-            bool more = depth + BK < last;
-            if (more) fetch(fetched_a, fetched_b, corner_base, corner, depth + BK, last);
-            int from_a = stage * BK * PITCH_A, from_b = stage * BK * PITCH_B;
-            ivec2 at_a = (from_a + ivec2(mine.x, mine.x ^ (A_MODE == 1 ? 0 : SWAP))) >> 2;  // upper and deeper half
-            ivec2 at_b = (from_b + ivec2(mine.y, mine.y ^ (B_MODE == 1 ? SWAP : 0))) >> 2;
-            [[unroll]] for (int d = 0; d < BK; ++d) {
-                int a_at = at_a[d / SWAP] + d * (PITCH_A / 4), b_at = at_b[d / SWAP] + d * (PITCH_B / 4);
-                TYPE4 upper = tile_a[a_at], lower = tile_a[a_at + 8];
-                TYPE4 right0 = tile_b[b_at], right1 = tile_b[b_at + 4];
-                FOR_EACH_ROW(MULTIPLY)
+        for (int rest = deep - 1; rest >= 0; --rest) {
+            if (rest > 0) {
+                EACH_A(LOAD_A)
+                EACH_B(LOAD_B)
             }
-            if (more) store(fetched_a, fetched_b, 1 - stage);
-            barrier();
+            ivec2 at = (stage * ivec2(DEPTH * PITCH_A, DEPTH * PITCH_B) + mine) / 4;
+            [[unroll]] for (int d = 0; d < DEPTH; ++d) {
+                TYPE4 left[QUADS_N], right[QUADS_M];
+                [[unroll]] for (int i = 0; i < QUADS_N; ++i) left[i] = tile_a[at.x + i * 4];
+                [[unroll]] for (int j = 0; j < QUADS_M; ++j) right[j] = tile_b[at.y + j * 8];
+                at += ivec2(PITCH_A, PITCH_B) / 4;
+                EACH_RESULT(MULTIPLY)
+            }
             stage = 1 - stage;
+            if (rest > 0) {
+                EACH_A(STORE_A)
+                EACH_B(STORE_B)
+            }
+            barrier();
         }
         int base = push.c_offset + split * push.pitch + batch * push.n * push.m;
-        ivec2 at = corner + mine;
-        FOR_EACH_ROW(WRITE)
+        EACH_RESULT(WRITE)
     }
 }
 
@@ -263,14 +234,16 @@ const int ROWS = 8, COLUMNS = 16;
 void main() {
     int down = (push.n + ROWS - 1) / ROWS, across = (push.m + COLUMNS - 1) / COLUMNS;
     int part = (push.k + push.splits - 1) / push.splits;
-    int blocks = down * across * push.batches * push.splits, lanes = int(gl_NumWorkGroups.x * gl_WorkGroupSize.x);
+    int lanes = int(gl_NumWorkGroups.x * gl_WorkGroupSize.x);
+    int blocks = down * across * push.batches * push.splits;
     for (int t = int(gl_GlobalInvocationID.x); t < blocks; t += lanes) {
         int inside = t % (down * across), outer = t / (down * across);
         int batch = outer % push.batches, split = outer / push.batches;
         ivec2 base = ivec2(push.a_offset, push.b_offset) + batch_offsets(batch);
         int row = inside % down * ROWS, col = inside / down * COLUMNS;
         TYPE4 sums[ROWS][4];
-        [[unroll]] for (int i = 0; i < ROWS; ++i) [[unroll]] for (int j = 0; j < 4; ++j) sums[i][j] = TYPE4(0);
+        [[unroll]] for (int i = 0; i < ROWS; ++i)
+            [[unroll]] for (int j = 0; j < 4; ++j) sums[i][j] = TYPE4(0);
         bool whole = col + COLUMNS <= push.m && (base.y + col) % 4 == 0 && push.b_row % 4 == 0;
         int at[ROWS];
         [[unroll]] for (int i = 0; i < ROWS; ++i) at[i] = base.x + min(row + i, push.n - 1) * push.a_row;
@@ -287,11 +260,11 @@ void main() {
                 [[unroll]] for (int j = 0; j < 4; ++j) sums[i][j] = mad(left, right[j], sums[i][j]);
             }
         }
-        int out_at = push.c_offset + split * push.pitch + batch * push.n * push.m;
+        int to = push.c_offset + split * push.pitch + batch * push.n * push.m + row * push.m + col;
         [[unroll]] for (int i = 0; i < ROWS; ++i)
             if (row + i < push.n)
                 [[unroll]] for (int j = 0; j < COLUMNS; ++j)
-                    if (col + j < push.m) c[out_at + (row + i) * push.m + col + j] = DONE(sums[i][j / 4][j % 4]);
+                    if (col + j < push.m) c[to + i * push.m + j] = DONE(sums[i][j / 4][j % 4]);
     }
 }
 #endif

@@ -49,7 +49,7 @@ state() {
     pwd
     .venv/bin/python --version
     cat pyproject.toml
-    find tinyadept backends glsl models -type f ! -name '*.py[co]' | LC_ALL=C sort
+    find tinyadept backends glsl models -type f ! -name '*.py[co]' ! -name '*.spv' | LC_ALL=C sort
     ls -d build/__editable__* 2>/dev/null || true # the links
 }
 

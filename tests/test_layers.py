@@ -92,7 +92,7 @@ def test_backends_import_only_what_is_below_them():
 
 def test_the_engine_needs_numpy_alone():
     """Outside the standard library only NumPy is imported when a module loads, extras aside."""
-    extras = {"oracle": {"hypothesis"}}
+    extras = {("oracle", name): {"hypothesis"} for name in ("families", "layout", "fuzzing")}
     for path, layer, _ in modules():
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in tree.body:
@@ -103,9 +103,8 @@ def test_the_engine_needs_numpy_alone():
                 names = [node.module]
             for name in names:
                 top = name.split(".")[0]
-                fine = top in sys.stdlib_module_names or top in {"numpy", "tinyadept"} | extras.get(
-                    layer, set()
-                )
+                allowed = {"numpy", "tinyadept"} | extras.get((layer, path.stem), set())
+                fine = top in sys.stdlib_module_names or top in allowed
                 assert fine, f"{path.relative_to(ROOT)} needs {top} as soon as it is imported"
 
 

@@ -3,19 +3,11 @@
 import doctest
 import importlib.util
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
-import pytest
-from conftest import DEVICES
-from hypothesis import given
-from hypothesis import strategies as st
 
 import tinyadept as ta
-from tinyadept import oracle
-from tinyadept.backends.vulkan import drivers
-from tinyadept.ops import registry
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -51,40 +43,3 @@ def test_links_lead_somewhere():
             assert target.startswith("http") or (document.parent / target).exists(), (
                 f"{document.name}: {target}"
             )
-
-
-@pytest.fixture
-def softsign(tmp_path, monkeypatch):
-    """The op of the document, in the table and among the shaders."""
-    text = (ROOT / "docs" / "adding-an-op.md").read_text(encoding="utf-8")
-    source, glsl = (
-        re.search(rf"```{name}\n(.*?)```", text, re.DOTALL).group(1) for name in ("python", "glsl")
-    )
-    scope = dict(vars(ta.ops.elementwise))
-    exec(source, scope)
-    folder = tmp_path / "glsl"
-    shutil.copytree(ROOT / "glsl", folder)
-    with open(folder / "elementwise.glsl", "a", encoding="utf-8") as file:
-        file.write(glsl)
-    yield scope["softsign"], folder
-    del registry["softsign"]
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_the_op_of_the_document_can_be_added_and_is_fuzzed(device, softsign, monkeypatch):
-    run, folder = softsign
-    backend = ta.device.resolve(device)
-    if device != "numpy":
-        spelled = drivers.elementwise.functions()
-        monkeypatch.setattr(drivers.elementwise, "functions", lambda: spelled | {"softsign"})
-        monkeypatch.setattr(backend, "shaders", type(backend.shaders)(folder))
-
-    @given(st.data())
-    def fuzz(data):
-        case = data.draw(oracle.cases(registry["softsign"]))
-        truth = case.truth()
-        assert not oracle.mismatch(case.run(device)[0].numpy(), truth, case.bound(truth)).any()
-
-    fuzz()
-    x = ta.tensor([0.3, -2.0], dtype=ta.float64, requires_grad=True)
-    assert ta.gradcheck(run, x, order=2)

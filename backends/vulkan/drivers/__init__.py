@@ -7,9 +7,10 @@ and returns None.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..shaders import Macros
 from . import conv, copying, elementwise, index, matmul, norm, pool, random, reduce, scan, sort, update
 
 FAMILIES: dict[str, Callable[..., Any]] = {
@@ -30,3 +31,13 @@ FAMILIES: dict[str, Callable[..., Any]] = {
     **conv.FAMILIES,
     **pool.FAMILIES,
 }
+
+# What transfers and the queue ask for, whatever the op.
+ALWAYS = (("tick", {}), ("selftest", {}), ("fill", {}), ("copy", {"WIDE": 0}), ("copy", {"WIDE": 1}))
+
+
+def variants() -> Iterator[tuple[str, Macros]]:
+    """Template and macros of every shader that the package may ask for: what is shipped."""
+    yield from ALWAYS
+    for driver in (conv, copying, elementwise, index, matmul, norm, pool, random, reduce, scan, sort, update):
+        yield from driver.variants()

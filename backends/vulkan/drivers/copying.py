@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 from typing import Any
 
@@ -13,6 +14,7 @@ from tinyadept.view import Shape, View
 
 from ..arena import Block
 from ..queue import pack
+from ..shaders import Macros
 from . import elementwise
 
 
@@ -94,3 +96,10 @@ def word_of(number: float, dtype: np.dtype) -> int:
     with np.errstate(all="ignore"):
         element = np.array(number).astype(dtype)
     return int(element.view(np.uint32)) if dtype.itemsize == 4 else int(element)
+
+
+def variants() -> Iterator[tuple[str, Macros]]:
+    """Template and macros of every shader that this file asks for."""
+    for dtype in elementwise.ELEMENTS:
+        kinds = (1,) if dtype.kind == "f" else (0, 2)
+        yield from (("arange", {"KIND": kind, "OUT": dtype.name.upper()}) for kind in kinds)

@@ -16,12 +16,12 @@ import numpy as np
 
 from tinyadept.dtypes import bool_, float32, int32, uint8
 from tinyadept.errors import Unsupported
-from tinyadept.ops.elementwise import casting, elementwise
+from tinyadept.ops.elementwise import elementwise
 from tinyadept.ops.table import Op, registry
 from tinyadept.tensor import Buffer, Tensor, wrap
 from tinyadept.view import Shape, View
 
-from ..shaders import Shader
+from ..shaders import Macros, Shader
 from ..walk import MAX_RANK, Walk, walk
 
 APART, WIDE, REPEATED = range(3)  # how four neighbours lie in memory; glsl/elementwise.comp has the same
@@ -162,18 +162,21 @@ def variant(op: Op, takes: np.dtype, gives: np.dtype) -> Variant:
     return Variant(macros, names, refusal, dense, Struct("i" * dense + "iI" + "f" * len(names)))
 
 
-def variants() -> Iterator[dict[str, str | int]]:
-    """The macros of every variant of the template: what to ship so that users need no compiler."""
-    for op in registry.values():
+def variants() -> Iterator[tuple[str, Macros]]:
+    """Template and macros of every shader that this file asks for."""
+    for op in (*rows_of("elementwise"), *rows_of("cast")):
         for takes in dtypes_of(op):
             results = ELEMENTS if op.name in CONVERTING else (op.gives or takes,)
-            yield from (variant(op, takes, gives).macros for gives in results)
+            yield from (("elementwise", variant(op, takes, gives).macros) for gives in results)
+
+
+def rows_of(family: str) -> list[Op]:
+    """The ops of a family."""
+    return [op for op in registry.values() if op.family.name == family]
 
 
 def dtypes_of(op: Op) -> tuple[np.dtype, ...]:
-    """Those that an op of these families computes in."""
-    if op.family not in (elementwise, casting):
-        return ()
+    """Those that an op computes in."""
     kinds = {"number": "uif", "float": "f", "strict float": "f", "whole": "bui", "bool": "b"}
     return tuple(dtype for dtype in ELEMENTS if dtype.kind in kinds.get(op.takes, "buif"))
 

@@ -6,6 +6,7 @@ raised when the queue is next checked.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 from typing import Any, NamedTuple
 
@@ -18,9 +19,11 @@ from tinyadept.view import Shape, View, row_major
 
 from ..arena import Block
 from ..queue import pack
+from ..shaders import Macros
 from ..walk import walk
 from . import loops
 from .copying import copy_to, deliver
+from .elementwise import ELEMENTS
 from .sort import Keys, rank_of, sorted_pairs
 
 PART = 64  # elements that a lane of nonzero.comp walks; the template has the same
@@ -372,3 +375,12 @@ FAMILIES = {
     "in_range": in_range,
     "nonzero": nonzero,
 }
+
+
+def variants() -> Iterator[tuple[str, Macros]]:
+    """Template and macros of every shader that this file asks for."""
+    yield from (("take", {"PLANES": planes}) for planes in (0, 1))
+    yield from (("put", {"STEP": step}) for step in ("MARK", "WRITE", "PLAIN"))
+    yield from (("runs", {"IN": dtype.name.upper()}) for dtype in ELEMENTS)
+    yield "in_range", {}
+    yield from (("nonzero", {"STEP": step}) for step in ("SPLIT", "COUNT", "FIND", "ADD", "SPREAD"))

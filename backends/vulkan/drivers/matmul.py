@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from math import prod
 from struct import Struct
@@ -9,37 +10,66 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinyadept.dtypes import uint8
+from tinyadept.dtypes import float32, int32, uint8
 from tinyadept.ops.table import Op, registry
 from tinyadept.tensor import Buffer, Tensor, wrap
 from tinyadept.view import Shape, View
 
+from ..shaders import Macros
 from ..walk import walk
 
 BATCH_RANK = 3
 TYPES = {"f": ("float", "vec4"), "i": ("int", "ivec4"), "u": ("int", "ivec4")}
 CPU_LOCAL, CPU_ROWS, CPU_COLUMNS = 8, 8, 16
 CPU_DEEPEST = 1 << 14  # of the inner axis in one lane's sum
-CPU_ROUNDS = (
-    1 << 15
-)  # of a lane: llvmpipe ends an invocation after 65,535 rounds of its loops, and says nothing
-DEEP = 16  # of the inner axis in one tile
-AT_ONCE = 132  # workgroups that a large GPU runs side by side; of a small one it decides less
+CPU_ROUNDS = 1 << 15  # of a lane: llvmpipe ends an invocation after 65,535 of its loops, and says nothing
+DEPTH = 8  # of a tile along the inner axis
+AT_ONCE = 132  # multiprocessors of the GPU whose rates stand below; of a smaller one it decides less
+JOINING = 12.0, 2.5e-6  # microseconds: of a second dispatch that adds parts, and for each word of a part
 MOST_GROUPS = 1 << 14
 SPLITS = (1, 2, 4, 8, 16)
+DEEP, ALONG, ONE_BY_ONE = range(3)  # how a side is loaded; glsl/matmul.comp has the same
 PUSH = Struct("3i 3i 3i i 3i 9i").pack
 JOIN = Struct("5i").pack
 
 
 class Tile(NamedTuple):
-    """64 rows for each unit of `n`, 32 columns for each of `m`; `rate` is its speed beside the largest."""
+    """What one workgroup multiplies at a time; see glsl/matmul.comp, and docs/matmul.md for the measurements.
 
-    n: int
-    m: int
+    Attributes
+    ----------
+    quads, warps : (int, int)
+        Along rows and columns: fours of results of a lane, and groups of 32 lanes.
+    alone, rate : float
+        Operations a microsecond, in millions, of a multiprocessor that has one workgroup, and of one that has
+        enough of them.
+    """
+
+    quads: tuple[int, int]
+    warps: tuple[int, int]
+    alone: float
     rate: float
 
+    @property
+    def rows(self) -> int:
+        return 16 * self.quads[0] * self.warps[0]
 
-TILES = (Tile(2, 4, 1.0), Tile(2, 2, 0.8), Tile(1, 2, 0.78), Tile(1, 1, 0.55))
+    @property
+    def columns(self) -> int:
+        return 32 * self.quads[1] * self.warps[1]
+
+    @property
+    def shared_memory(self) -> int:
+        """Bytes: two stages of both sides, each row with four words more."""
+        return 2 * DEPTH * (self.rows + self.columns + 8) * 4
+
+
+TILES = (
+    Tile((4, 2), (2, 2), 0.306, 0.358),
+    Tile((2, 2), (2, 2), 0.257, 0.304),
+    Tile((2, 2), (2, 1), 0.12, 0.293),
+    Tile((2, 1), (1, 1), 0.046, 0.233),
+)
 
 
 class Body(NamedTuple):
@@ -49,8 +79,8 @@ class Body(NamedTuple):
     ----------
     tiled : bool
         The body for GPUs, or the one for CPU drivers.
-    pad : int
-        See glsl/matmul.comp.
+    shared_memory : int
+        Bytes that a tile may take.
     most : int
         Workgroups of the CPU body.
     forced : (Tile, int), optional
@@ -58,7 +88,7 @@ class Body(NamedTuple):
     """
 
     tiled: bool
-    pad: int
+    shared_memory: int
     most: int
     forced: tuple[Tile, int] | None = None
 
@@ -142,58 +172,80 @@ def planned(
     `whole` says whether each side starts on 16 bytes.
     """
     batch, n, k, m = shape[:-2], shape[-2], a_shape[-1], shape[-1]
-    a_batch = View(a_shape[:-2], a_strides[:-2]).expand(batch).strides
-    b_batch = View(b_shape[:-2], b_strides[:-2]).expand(batch).strides
-    merged = walk(batch, a_batch, b_batch)
+    sides = (View(a_shape[:-2], a_strides[:-2]), View(b_shape[:-2], b_strides[:-2]))
+    merged = walk(batch, *(side.expand(batch).strides for side in sides))
     if merged.rank > BATCH_RANK or (not body.tiled and b_strides[-1] != 1 and m > 1):
         return None
     pad = (BATCH_RANK - merged.rank) * (0,)
     tail = (*(1 for _ in pad), *merged.shape, *pad, *merged.strides[0], *pad, *merged.strides[1])
-    kind, four = TYPES[dtype.kind]
-    macros: dict[str, Any] = {"TYPE": kind, "TYPE4": four, "MASK": 255 if dtype == uint8 else 0}
     pitch = -(-prod(shape) // 4) * 4
     if not body.tiled:
         splits = -(-k // CPU_DEEPEST) if dtype.kind == "f" else 1
         blocks = -(-n // CPU_ROWS) * -(-m // CPU_COLUMNS) * merged.count * splits
         groups = power_of_two(-(-blocks * -(-k // splits) // (CPU_ROUNDS * CPU_LOCAL)), MOST_GROUPS)
         groups = max(groups, power_of_two(-(-blocks // CPU_LOCAL), body.most))
-        return Plan(macros | {"TILED": 0}, (CPU_LOCAL,), groups, (n, k, m), merged.count, splits, pitch, tail)
-    tile, splits = body.forced or quickest(n, k, m, merged.count)
+        macros = macros_of(dtype)
+        return Plan(macros, (CPU_LOCAL,), groups, (n, k, m), merged.count, splits, pitch, tail)
+    tile, splits = body.forced or quickest(n, k, m, merged.count, body.shared_memory)
     splits = splits if dtype.kind == "f" else 1  # parts are joined as floats
-    macros |= {"TILED": 1, "WARPS_N": tile.n, "WARPS_M": tile.m, "PAD": body.pad}
-    macros["A_MODE"] = mode(whole[0], a_strides, merged.strides[0])
-    macros["B_MODE"] = mode(whole[1], b_strides, merged.strides[1])
+    a_batch, b_batch = (steps if merged.count > 1 else () for steps in merged.strides)
+    a_mode = mode(whole[0], n, a_strides[-2:], a_batch)
+    b_mode = mode(whole[1], m, b_strides[:-3:-1], b_batch)
+    macros = macros_of(dtype, tile, a_mode, b_mode)
     groups = power_of_two(tiles(tile, n, m) * merged.count * splits, MOST_GROUPS)
     return Plan(macros, (), groups, (n, k, m), merged.count, splits, pitch, tail)
 
 
-def mode(whole: bool, strides: Shape, batch: tuple[int, ...]) -> int:
-    """How a side is read: 0, four neighbours along its rows; 1, along its columns; 2, one by one."""
-    row, col = strides[-2:]
+def macros_of(dtype: np.dtype, tile: Tile | None = None, a_mode: int = 0, b_mode: int = 0) -> dict[str, Any]:
+    """How the template is compiled; without a tile, for the body for CPUs."""
+    kind, four = TYPES[dtype.kind]
+    macros: dict[str, Any] = {"TYPE": kind, "TYPE4": four, "MASK": 255 if dtype == uint8 else 0}
+    if tile is None:
+        return macros | {"TILED": 0}
+    macros |= {"TILED": 1, "QUADS_N": tile.quads[0], "QUADS_M": tile.quads[1]}
+    macros |= {"WARPS_N": tile.warps[0], "WARPS_M": tile.warps[1]}
+    return macros | {"A_MODE": a_mode, "B_MODE": b_mode}
+
+
+def variants() -> Iterator[tuple[str, Macros]]:
+    """Template and macros of every shader that this file asks for."""
+    modes = (DEEP, ALONG, ONE_BY_ONE)
+    for dtype in (float32, int32, uint8):
+        yield "matmul", macros_of(dtype)
+        for tile in TILES:
+            yield from (("matmul", macros_of(dtype, tile, a, b)) for a in modes for b in modes)
+    yield "join", {}
+
+
+def mode(whole: bool, edge: int, strides: tuple[int, ...], batch: tuple[int, ...]) -> int:
+    """How a side is loaded; `strides` are those of its edge, n or m of the product, and of its depth."""
+    along, deep = strides
     whole = whole and not any(s % 4 for s in batch)
-    if whole and col == 1 and row % 4 == 0:
-        return 0
-    return 1 if whole and row == 1 and col % 4 == 0 else 2
+    if whole and deep == 1 and along % 4 == 0:
+        return DEEP
+    return ALONG if whole and along == 1 and deep % 4 == edge % 4 == 0 else ONE_BY_ONE
 
 
 def tiles(tile: Tile, n: int, m: int) -> int:
-    return -(-n // (64 * tile.n)) * -(-m // (32 * tile.m))
+    return -(-n // tile.rows) * -(-m // tile.columns)
 
 
 def power_of_two(count: int, most: int) -> tuple[int, int, int]:
     return min(1 << max(0, count - 1).bit_length(), most), 1, 1
 
 
-def quickest(n: int, k: int, m: int, batches: int) -> tuple[Tile, int]:
+def quickest(n: int, k: int, m: int, batches: int, shared_memory: int) -> tuple[Tile, int]:
     """The tile and the number of parts of the inner axis that should take the least time."""
 
-    def cost(choice: tuple[Tile, int]) -> float:
+    def cost(choice: tuple[Tile, int]) -> float:  # in microseconds
         tile, splits = choice
-        count = tiles(tile, n, m) * batches * splits
-        depth = (k + splits * DEEP - 1) // (splits * DEEP) * DEEP
-        waves = count / AT_ONCE if count > 4 * AT_ONCE else -(-count // AT_ONCE)
-        work = waves * tile.n * tile.m * (depth + 4 * DEEP) / tile.rate
-        return work + (splits > 1) * (splits * n * m * batches / (128 * AT_ONCE) + 500)
+        side_by_side = -(-tiles(tile, n, m) * batches * splits // AT_ONCE)  # on one multiprocessor
+        depth = -(-k // (splits * DEPTH)) * DEPTH + 2 * DEPTH  # what comes before and after takes time too
+        work = side_by_side * tile.rows * tile.columns * depth * 2e-6
+        joining = JOINING[0] + JOINING[1] * splits * n * m * batches if splits > 1 else 0.0
+        return work / min(tile.rate, side_by_side * tile.alone) + joining
 
-    choices = [(tile, splits) for tile in TILES for splits in SPLITS if splits == 1 or k >= 128 * splits]
-    return min(choices, key=cost)
+    fitting = [tile for tile in TILES if tile.shared_memory <= shared_memory] or TILES[-1:]
+    return min(
+        ((tile, splits) for tile in fitting for splits in SPLITS if k >= 64 * splits or splits == 1), key=cost
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from math import prod
 from struct import Struct
@@ -15,15 +16,20 @@ from tinyadept.tensor import Buffer, Tensor
 from tinyadept.view import Shape, View
 
 from ..arena import Block
+from ..shaders import Macros
 from ..walk import walk
 from .copying import deliver
+from .elementwise import rows_of
 from .reduce import (
     FOUR,
+    HELD,
+    WIDTHS,
     Axes,
     Fold,
     Lanes,
     Machine,
     Plan,
+    folds,
     groups,
     in_fours,
     launch,
@@ -169,3 +175,14 @@ def hold(machine: Machine, rows: int, loads: int, beside: bool, along: int) -> t
         fold *= 2
     held = power_of_two(-(-loads // fold))
     return held if held <= most_held else 0, Lanes(group, fold, 1)
+
+
+def variants() -> Iterator[tuple[str, Macros]]:
+    """Template and macros of every shader that this file asks for."""
+    for op in rows_of("norm"):
+        macros = {f"OP_{op.name}": 1, "FLOATING": 1, "INPUTS": len(op.vjps)}
+        yield from folds({**macros, "NORM": 1})
+        for along, across in WIDTHS:
+            powers = range((HELD // along).bit_length()) if across == 1 else ()
+            for held in (0, *(1 << power for power in powers)):
+                yield "norm", {**macros, "ALONG": along, "ACROSS": across, "HELD": held}

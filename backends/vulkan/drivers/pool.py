@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 from typing import Any
 
@@ -13,9 +14,11 @@ from tinyadept.view import Shape, row_major
 
 from ..arena import Block
 from ..queue import pack
+from ..shaders import Macros
 from . import loops
 from .conv import three
 from .copying import deliver
+from .elementwise import dtypes_of, rows_of
 from .index import Sums, add_runs, gather, put_apart, start
 
 SHARES = {"padded": 1, "inside": 2}
@@ -94,3 +97,10 @@ def slide(gpu: Any, op: Op, x: Tensor, cells: Shape, shape: Shape, params: dict,
 
 
 FAMILIES = {"pool": pool, "pool_back": pool_back, "pool_take": pool_take}
+
+
+def variants() -> Iterator[tuple[str, Macros]]:
+    """Template and macros of every shader that this file asks for."""
+    for op in (*rows_of("pool"), *rows_of("pool_back")):
+        if op.name != "pool_put":  # a row that the indexing families' kernels compute
+            yield from (("pool", {f"OP_{op.name}": 1, "IN": dtype.name.upper()}) for dtype in dtypes_of(op))

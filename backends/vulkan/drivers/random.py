@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 from typing import Any
 
@@ -13,7 +14,9 @@ from tinyadept.view import Shape, View
 
 from ..arena import Block
 from ..queue import pack
+from ..shaders import Macros
 from .copying import copy_to, deliver
+from .elementwise import rows_of
 
 
 def random(
@@ -50,3 +53,8 @@ def advance(
 def cells(block: Block, view: View) -> list[int]:
     """Where the four words of a state lie."""
     return [block.offset + view.offset + i * view.strides[0] for i in range(4)]
+
+
+def variants() -> Iterator[tuple[str, Macros]]:
+    """Template and macros of every shader that this file asks for."""
+    yield from (("random", {f"OP_{op.name}": 1}) for op in (*rows_of("random"), *rows_of("advance")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from math import prod
 from struct import Struct
@@ -16,13 +16,17 @@ from tinyadept.tensor import Buffer, Tensor
 from tinyadept.view import Shape, View
 
 from ..arena import Block
+from ..shaders import Macros
 from ..walk import walk
 from .copying import deliver, halves
+from .elementwise import dtypes_of, rows_of
 
 MAX_AXES = 7
 PUSH = Struct(f"iiiiii4f{2 * MAX_AXES}i").pack
 SECOND = Struct(f"i{MAX_AXES}i").pack
 FOUR = 4
+WIDTHS = ((1, 1), (FOUR, 1), (1, FOUR))  # along and across
+HELD = 32  # elements that a lane keeps in registers, at most
 LINE = 32  # neighbouring lanes that read neighbouring columns, so that whole cache lines are used
 LONGEST = 1 << 14  # loads: after 65,535 rounds of its loops, lavapipe stops an invocation and says nothing
 # Words of a State in glsl/reduce.glsl; the second number is that of integers.
@@ -139,8 +143,8 @@ def machine(gpu: Any) -> Machine:
     most = LONGEST if gpu.device.is_cpu else 1 << 31
     if gpu.tiled:
         team = min(2 * gpu.local, gpu.device.limits.workgroup_invocations)
-        return Machine(gpu.local // 2, team, 1 << 17, 64, 32, 4, most)
-    return Machine(gpu.local, gpu.local, 4 * gpu.local, 64, 32, 256, most)
+        return Machine(gpu.local // 2, team, 1 << 17, 64, HELD, 4, most)
+    return Machine(gpu.local, gpu.local, 4 * gpu.local, 64, HELD, 256, most)
 
 
 def groups(gpu: Any, tasks: int, lanes: int, loads: int) -> tuple[int, int, int]:
@@ -283,3 +287,18 @@ def merging(machine: Machine, results: int, parts: int) -> Plan:
 def power_of_two(n: int) -> int:
     """The smallest that is not below n."""
     return 1 << max(0, n - 1).bit_length()
+
+
+def variants() -> Iterator[tuple[str, Macros]]:
+    """Template and macros of every shader that this file asks for, of reductions."""
+    for op in rows_of("reduce"):
+        for floating in {int(dtype.kind == "f") for dtype in dtypes_of(op)}:
+            yield from folds({f"OP_{op.name}": 1, "FLOATING": floating, "INPUTS": 1, "NORM": 0})
+
+
+def folds(macros: Macros) -> Iterator[tuple[str, Macros]]:
+    """Likewise, of whatever these macros fold: at every width, in one part or several, and those merged."""
+    for along, across in WIDTHS:
+        for parts in (0, 1):
+            yield "reduce", {**macros, "ALONG": along, "ACROSS": across, "PARTS": parts, "MERGE": 0}
+    yield "reduce", {**macros, "ALONG": 1, "ACROSS": 1, "PARTS": 0, "MERGE": 1}

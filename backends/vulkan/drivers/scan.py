@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from math import prod
 from struct import Struct
@@ -14,10 +15,13 @@ from tinyadept.ops.table import Op
 from tinyadept.tensor import Buffer, Tensor
 from tinyadept.view import Shape, View
 
+from ..shaders import Macros
 from ..walk import walk
 from .copying import deliver
+from .elementwise import rows_of
 from .reduce import LONGEST, MAX_AXES, STATES, Axes, Machine, Plan, dispatch, groups, machine, packed, spread
 
+SUMS = {"INPUTS": 1, "NORM": 0, "ALONG": 1, "ACROSS": 1, "PARTS": 1, "MERGE": 0}  # of parts, by reduce.comp
 LOADS = 8  # of a lane, before a line is given more lanes
 CARRIES = 16  # parts before its own that a lane adds up, at most
 PUSH = Struct(f"{8 + 3 * MAX_AXES}i").pack
@@ -54,7 +58,7 @@ def launch(gpu: Any, op: str, floating: bool, lines: Lines, source: Any, target:
         words = STATES[op][not floating]
         states = gpu.allocator.allocate(words * plan.kept.size * plan.parts)
         at = states.offset // words
-        sums = {**macros, "INPUTS": 1, "NORM": 0, "ALONG": 1, "ACROSS": 1, "PARTS": 1, "MERGE": 0}
+        sums = {**macros, **SUMS}
         dispatch(
             gpu, sums, plan, packed((plan,), (0, 0), at, [source.offset + plan.offset]), (states, source)
         )
@@ -98,3 +102,12 @@ def make_lines(machine: Machine, view: View, axis: int, loads: int) -> Lines:
     lanes = lanes._replace(parts=max(needed, min(lanes.parts, CARRIES * lanes.fold)))
     plan = Plan(kept, line, view.offset, 1, 1, 0, beside, lanes)
     return Lines(plan, () if single else path.strides[1], dense.strides[axis] if view.shape else 0)
+
+
+def variants() -> Iterator[tuple[str, Macros]]:
+    """Template and macros of every shader that this file asks for."""
+    for op in rows_of("scan"):
+        for floating in (0, 1):
+            macros = {f"OP_{op.name}": 1, "FLOATING": floating}
+            yield "reduce", {**macros, **SUMS}
+            yield from (("scan", {**macros, "CARRY": carry}) for carry in (0, 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from tinyadept.view import Shape, View, row_major
 
 from ..arena import Block
 from ..queue import pack
+from ..shaders import Macros
 from ..walk import MAX_RANK, Walk, walk
 from . import loops
 from .copying import deliver
@@ -112,3 +114,10 @@ def sort_runs(gpu: Any, keys: Keys, pairs: Block) -> int:
 def rank_of(path: Walk) -> int:
     """For how many axes a kernel is built: for all that there may be, unless the work is large."""
     return path.rank if path.count >= LARGE else MAX_RANK
+
+
+def variants() -> Iterator[tuple[str, Macros]]:
+    """Template and macros of every shader that this file asks for."""
+    yield "sort", {"STEP": "MERGE"}
+    for kind in {*KINDS.values(), "INDEX"}:
+        yield from (("sort", {"STEP": step, "KEYS": kind}) for step in ("CHUNKS", "RUNS"))

@@ -14,6 +14,8 @@ from tinyadept.view import Shape
 
 from ..arena import Block, Span
 from ..queue import pack
+from ..shaders import Macros
+from .elementwise import rows_of
 
 CHUNK = 4096  # elements that one workgroup changes at a time
 
@@ -65,3 +67,8 @@ def chunks(row: list[Span]) -> Iterator[tuple[int, ...]]:
 
 def macros(op: Op) -> dict[str, str | int]:
     return {"OP": f"op_{op.name}", "STATES": arity(op) - 2}
+
+
+def variants() -> Iterator[tuple[str, Macros]]:
+    """Template and macros of every shader that this file asks for."""
+    yield from (("update", macros(op)) for op in rows_of("update"))

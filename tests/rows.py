@@ -1,0 +1,94 @@
+"""Every row of the table on a Vulkan device, forward and backward, a few drawn calls of each.
+
+What watches the device (a validation layer, a look at memory) needs something to look at that meets every
+kernel. Run as a program, ``python tests/rows.py EXAMPLES`` does that for both bodies of the kernels, and says
+which templates ran.
+"""
+
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+from hypothesis import HealthCheck, Phase, given, settings
+from mapped import mapped, write
+
+import tinyadept as ta
+from tinyadept import optim, oracle
+from tinyadept.backends.vulkan.debug import body
+from tinyadept.ops import registry
+from tinyadept.ops.table import Op
+
+DRAWN = [op for op in registry.values() if op.family.name in oracle.FAMILIES]
+
+
+def calls(op: Op, examples: int) -> list[oracle.Case]:
+    """Drawn calls of an op, the same ones every time."""
+    drawn = []
+
+    @settings(
+        max_examples=examples, derandomize=True, database=None, deadline=None, phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(oracle.cases(op, extremes=False).filter(has_work))
+    def draw(case: oracle.Case) -> None:
+        drawn.append(case)
+
+    draw()
+    return drawn
+
+
+def has_work(case: oracle.Case) -> bool:
+    """Whether a call has something to compute, on Vulkan."""
+    return all(x.view.size for x in case.inputs) and case.params.get("dtype", ta.float32) != ta.float64
+
+
+def run(case: oracle.Case, device: object) -> list[ta.Tensor]:
+    """The result of a call and the gradients of its inputs; nothing is read back."""
+    out, inputs = case.run(device, requires_grad=True)
+    if out.requires_grad:
+        out.backward(ta.tensor(np.ones(out.shape, np.float32), device=out.backend))
+    return [out.detach(), *[x.grad for x in inputs if x.grad is not None]]
+
+
+def large(device: object) -> Iterator[list[ta.Tensor]]:
+    """What drawn calls are too small for: sums in several parts, and products whose parts are joined."""
+    ones = lambda *shape: ta.ones(*shape, device=device)  # noqa: E731
+    for x in (ones(1 << 15, 2), ones(2, 1 << 15)):
+        yield [x.sum(0), x.sum(1), x.softmax(0), x.softmax(1), x.cumsum(0), x.cumsum(1), x.mT + x.mT]
+    yield [ones(2, 1 << 15) @ ones(1 << 15, 2)]
+
+
+def updates(device: object) -> Iterator[list[ta.Tensor]]:
+    """A step of every optimiser."""
+    for make in (optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop):
+        params = [ta.ones(*shape, device=device, requires_grad=True) for shape in ((3, 5), (7,))]
+        for x in params:
+            x.grad = ta.ones(*x.shape, device=device)
+        make(params, lr=0.1).step()
+        yield [x.detach() for x in params]
+
+
+def everything(device: object, examples: int) -> Iterator[list[ta.Tensor]]:
+    """Results and gradients of so many calls of every row, and of what takes other kernels."""
+    for op in DRAWN:
+        for case in calls(op, examples):
+            yield run(case, device)
+    yield from large(device)
+    yield from updates(device)
+
+
+def main(examples: int) -> int:
+    gpu, ran, results = mapped(), set(), 0
+    gpu.transfer.write = write  # kernels that upload would be most of those that run
+    gpu.queue.observers.append(lambda entries: ran.update(entry.shader.name for entry in entries if entry))
+    for tiled in (gpu.tiled, not gpu.tiled):
+        with body(gpu, tiled):
+            for made in everything(gpu, examples):
+                gpu.queue.flush()
+                results += len(made)
+    print(f"made {results} tensors on {gpu.device.name} with {' '.join(sorted(ran))}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))

@@ -1,0 +1,98 @@
+"""How far a result may lie from the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .case import Case
+
+EPS = float(np.finfo(np.float32).eps)
+SMALLEST = 2.0**-126  # of the normal float32 numbers
+
+
+def bound(case: Case, truth: np.ndarray) -> np.ndarray:
+    """How far each element of a float32 result may lie from the truth.
+
+    So many ulps, and for sums the rounding bound n · eps · Σ|terms| of n terms.
+    """
+    allowed = case.op.ulps * EPS * np.abs(truth) + SMALLEST
+    if case.op.name in SUMS:
+        return allowed + case.op.ulps * EPS * SUMS[case.op.name](case)
+    terms = TERMS.get(case.op.name)
+    if terms is None:
+        return allowed
+    sizes = tuple(replace(x, memory=np.abs(x.memory)) if x.is_float else x for x in case.inputs)
+    return allowed + terms(case) * EPS * np.abs(replace(case, inputs=sizes).truth())
+
+
+def mismatch(got: np.ndarray, truth: np.ndarray, allowed: np.ndarray | float) -> np.ndarray:
+    """Where a result is wrong: NaN must meet NaN and infinity the same infinity."""
+    with np.errstate(all="ignore"):
+        rounded = truth.astype(got.dtype)
+        if got.dtype.kind != "f":
+            return got != rounded
+        close = np.abs(got.astype(np.float64) - truth) <= allowed
+        return ~(close | (got == rounded) | (np.isnan(got) & np.isnan(truth)))
+
+
+def ulps(got: np.generic, truth: np.generic) -> float:
+    """How far a number lies from the truth, in units of the last place that float32 has there."""
+    if got == truth:
+        return 0.0
+    with np.errstate(all="ignore"):
+        apart = abs(float(got) - float(truth))
+        if got.dtype.kind != "f":
+            return apart
+        unit = float(np.spacing(np.float32(max(abs(float(truth)), SMALLEST))))
+    return apart / unit if np.isfinite(apart) else float("inf")
+
+
+def folded(case: Case) -> int:
+    shape = case.inputs[0].view.shape
+    return prod(shape[a] for a in case.params["axes"])
+
+
+def everything(case: Case) -> int:
+    return prod(case.inputs[0].view.shape)
+
+
+# Of how many terms an element is the sum. Σ|terms| is then what the op makes of the inputs' absolute values.
+TERMS: dict[str, Callable[[Case], int]] = {
+    "sum": folded,
+    "mean": folded,
+    "cumsum": lambda case: (case.inputs[0].view.shape or (1,))[case.params["axis"]],
+    "matmul": lambda case: case.inputs[0].view.shape[-1] + 1,
+    "conv": lambda case: prod(case.inputs[1].view.shape[1:]) + len(case.inputs) - 1,  # with a bias or without
+    "conv_input": lambda case: prod(case.inputs[1].view.shape) + 1,
+    "conv_weight": everything,
+    "put_add": everything,
+    "put_along_add": everything,
+    "pool_put": everything,
+    "avg_pool": lambda case: prod(case.params["kernel"]) + 1,
+    "avg_pool_input": lambda case: prod(case.params["kernel"]) + 1,
+    "silu_slope": lambda case: 6,
+}
+
+
+def normalised_terms(case: Case) -> np.ndarray:
+    """Of a normalisation's gradient: scale · (|g| + mean |g| + |x̂| · mean |g · x̂|)."""
+    g, a = (x.values.astype(np.float64) for x in case.inputs)
+    axes, centred = case.params["axes"], not case.op.name.startswith("rms")
+    apart = a - a.mean(axes, keepdims=True) if centred else a
+    scale = 1 / np.sqrt(np.square(apart).mean(axes, keepdims=True) + case.params["eps"])
+    hat = np.abs(apart * scale)
+    g = np.abs(g)
+    return scale * (g + g.mean(axes, keepdims=True) + hat * (g * hat).mean(axes, keepdims=True))
+
+
+# Σ|terms| of ops whose terms cannot be had that way.
+SUMS: dict[str, Callable[[Case], np.ndarray]] = {
+    "normalize_input": normalised_terms,
+    "rms_normalize_input": normalised_terms,
+}
