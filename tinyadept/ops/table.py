@@ -69,8 +69,8 @@ class Op:
         Whether any number of inputs is taken. A single rule serves all, ``rule(g, out, position, *inputs,
         **params)``.
     joint : bool
-        Whether the gradients share work: a single rule ``rule(g, out, *inputs, needs, **params)`` then returns
-        those of all inputs, of which only the ones in `needs` (bool for each) are looked at.
+        Whether the gradients share work: a single rule ``rule(g, out, *inputs, needs, **params)`` then
+        returns those of all inputs, of which only the ones in `needs` (bool for each) are looked at.
     ulps : float
         How far a float32 result may lie from the truth, in units of the last place.
     """

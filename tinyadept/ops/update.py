@@ -113,7 +113,8 @@ def rule(name: str, change: Callable, *domain: tuple[float, float]) -> Any:
                 x[...] = value
         return np.empty(0, operands[0].dtype)
 
-    return define(updating, name, forward, domain=domain)
+    forward.numbers = names  # type: ignore[attr-defined]  # for those who draw random steps
+    return define(updating, name, forward, domain=domain, takes="strict float")
 
 
 # --- the rules: new values from old ones, an element at a time ----------------------------------------------

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..ops.update import updating
+
 if TYPE_CHECKING:
     from .case import Case
 
 EPS = float(np.finfo(np.float32).eps)
+ROUNDINGS = 16  # in one step of an optimiser
 SMALLEST = 2.0**-126  # of the normal float32 numbers
 
 
@@ -24,11 +27,14 @@ def bound(case: Case, truth: np.ndarray) -> np.ndarray:
     allowed = case.op.ulps * EPS * np.abs(truth) + SMALLEST
     if case.op.name in SUMS:
         return allowed + case.op.ulps * EPS * SUMS[case.op.name](case)
-    terms = TERMS.get(case.op.name)
+    terms, params = TERMS.get(case.op.name), case.params
+    if case.op.family is updating:
+        rate, *others = params["numbers"]
+        terms, params = lambda case: ROUNDINGS, {"numbers": (-rate, *others)}  # what is subtracted counts too
     if terms is None:
         return allowed
     sizes = tuple(replace(x, memory=np.abs(x.memory)) if x.is_float else x for x in case.inputs)
-    return allowed + terms(case) * EPS * np.abs(replace(case, inputs=sizes).truth())
+    return allowed + terms(case) * EPS * np.abs(replace(case, inputs=sizes, params=params).truth())
 
 
 def mismatch(got: np.ndarray, truth: np.ndarray, allowed: np.ndarray | float) -> np.ndarray:

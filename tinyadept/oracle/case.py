@@ -10,7 +10,8 @@ import numpy as np
 
 from .. import device as devices
 from ..ops.move import strided
-from ..ops.table import Op, apply
+from ..ops.table import Op, apply, registry
+from ..ops.update import GRADIENT, arity, updating
 from ..tensor import Tensor, wrap
 from ..view import View
 from .bounds import bound
@@ -65,11 +66,25 @@ class Case:
     ) -> tuple[Tensor, list[Tensor]]:
         """Result and inputs on a device; float inputs as `dtype` where given."""
         tensors = [x.on(device, dtype if x.is_float else None) for x in self.inputs]
+        if self.op.family is updating:
+            return self.updated(tensors, device, dtype), tensors
         for x in tensors:
             x.requires_grad = requires_grad and x.is_floating_point
         if tensors:
             return apply(self.op, tuple(tensors), dict(self.params)), tensors
         return apply(self.op, (), dict(self.params), devices.resolve(device)), tensors
+
+    def updated(self, tensors: list[Tensor], device: Any, dtype: Any) -> Tensor:
+        """All that a step of an optimiser writes, one after another; the inputs are its rows, one by one."""
+        size = arity(self.op)
+        operands = [
+            x if at % size == GRADIENT else given.on(device, dtype)
+            for at, (x, given) in enumerate(zip(tensors, self.inputs, strict=True))
+        ]
+        rows = tuple(tuple(operands[at : at + size]) for at in range(0, len(operands), size))
+        apply(self.op, rows, {"numbers": lambda: self.params["numbers"]})
+        changed = [x for at, x in enumerate(operands) if at % size != GRADIENT]
+        return apply(registry["cat"], tuple(x.reshape(-1) for x in changed), {"axis": 0})
 
     def truth(self) -> np.ndarray:
         """The definition in float64, of dense inputs, so that one that misreads strides is noticed."""

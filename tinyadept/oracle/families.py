@@ -231,6 +231,38 @@ def advance_case(d: Drawer) -> tuple[list, dict]:
     return random_case(d)[0], {"blocks": d.int(0, 2**40)}
 
 
+def update_case(d: Drawer) -> tuple[list, dict]:
+    """One step for a few tensors, none of which repeats cells that are written."""
+    rows = [d.shape() for _ in range(d.int(1, 3))]
+    operands = [
+        laid_out(d.draw, d.rng.uniform(low, high, shape).astype(np.float32))
+        for shape in rows
+        for low, high in d.op.domain
+    ]
+    names: tuple[str, ...] = d.op.forward.numbers  # type: ignore[attr-defined]
+    values = {name: d.draw(st.sampled_from(STEPS[name])) for name in names}
+    if "alpha" in values:  # or the square of a mean might exceed the mean of squares
+        values["share"] = 1 - values["alpha"]
+    return operands, {"numbers": tuple(values.values())}
+
+
+STEPS: dict[str, tuple[float, ...]] = {
+    "lr": (0.1, 0.01),
+    "rate": (0.1, 0.01),
+    "decay": (0.0, 0.1),
+    "keep": (1.0, 0.99),
+    "eps": (1e-8, 0.1),
+    "momentum": (0.9, 0.5),
+    "share": (1.0, 0.1),
+    "nesterov": (0.0, 1.0),
+    "alpha": (0.99, 0.9),
+    "beta1": (0.9, 0.5),
+    "share1": (0.1, 0.5),
+    "beta2": (0.999, 0.9),
+    "share2": (0.001, 0.1),
+}
+
+
 def window_geometry(d: Drawer) -> tuple[int, Shape, dict]:
     rank = d.int(1, 3)
     spatial = tuple(d.int(3, 7) for _ in range(rank))
@@ -321,15 +353,14 @@ FAMILIES: dict[str, Callable[[Drawer], tuple[list, dict]]] = {
     "norm": norm_case,
     "random": random_case,
     "advance": advance_case,
+    "update": update_case,
     "conv": conv_case,
     "conv_back": conv_case,
     "pool": pool_case,
     "pool_take": pool_case,
     "pool_back": pool_case,
 }
-# Families without a draw, which have tests of their own: moving between devices, and optimisers' steps, which
-# have no result but change their operands.
-UNDRAWN = {"transfer", "update"}
+UNDRAWN = {"transfer"}  # the family without a draw: moving between devices has tests of its own
 
 
 @st.composite

@@ -50,7 +50,7 @@ def dense(x: Given) -> Iterator[Given]:
 def plainer(case: Case, position: int, cell: int, kinks: bool) -> Iterator[float]:
     """Numbers to try in a cell, the plainest first; none outside of the op's domain."""
     x, domain = case.inputs[position], case.op.domain
-    low, high = domain[position] if isinstance(domain[0], tuple) else domain
+    low, high = domain[position % len(domain)] if isinstance(domain[0], tuple) else domain
     now = x.memory[cell]
     if not x.is_float:
         return
