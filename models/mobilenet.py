@@ -1,7 +1,7 @@
 """MobileNetV2: depthwise convolutions between narrow layers.
 
-Sandler et al., MobileNetV2: inverted residuals and linear bottlenecks, CVPR 2018. State dicts have torchvision's
-names. Shapes in comments are (N, C, H, W) for pictures of 224 × 224.
+Sandler et al., MobileNetV2: inverted residuals and linear bottlenecks, CVPR 2018. State dicts have
+torchvision's names. Shapes in comments are (N, C, H, W) for pictures of 224 × 224.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ResNet-18: convolutions with a way around every two of them.
 
-He, Zhang, Ren and Sun, Deep residual learning for image recognition, CVPR 2016. State dicts have torchvision's
-names. Shapes in comments are (N, C, H, W) for pictures of 224 × 224.
+He, Zhang, Ren and Sun, Deep residual learning for image recognition, CVPR 2016. State dicts have
+torchvision's names. Shapes in comments are (N, C, H, W) for pictures of 224 × 224.
 """
 
 from __future__ import annotations
