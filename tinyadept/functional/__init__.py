@@ -1,6 +1,14 @@
 """Everything that can be done to tensors, as functions. Names, argument order and results are PyTorch's."""
 
 from . import boxes
+from .convolution import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+)
 from .joining import broadcast_tensors, cat, meshgrid, pad, repeat_interleave, stack, unique
 from .loss import (
     binary_cross_entropy,
@@ -130,15 +138,12 @@ from .pointwise import (
     var,
     where,
 )
-from .products import bmm, einsum, linear, matmul, mm, outer
-from .windows import (
+from .pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
     avg_pool1d,
     avg_pool2d,
-    conv1d,
-    conv2d,
-    conv3d,
     max_pool1d,
     max_pool2d,
 )
+from .products import bmm, einsum, linear, matmul, mm, outer

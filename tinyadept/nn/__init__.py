@@ -19,14 +19,12 @@ from .activations import (
 )
 from .containers import ModuleDict, ModuleList, Sequential
 from .convolution import (
-    AdaptiveAvgPool1d,
-    AdaptiveAvgPool2d,
-    AvgPool1d,
-    AvgPool2d,
     Conv1d,
     Conv2d,
-    MaxPool1d,
-    MaxPool2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
 )
 from .layers import Dropout, Embedding, Flatten, Identity, Linear, Unflatten
 from .losses import (
@@ -42,3 +40,11 @@ from .losses import (
 )
 from .module import Module, Parameter
 from .normalization import BatchNorm1d, BatchNorm2d, GroupNorm, InstanceNorm2d, LayerNorm, RMSNorm
+from .pooling import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AvgPool1d,
+    AvgPool2d,
+    MaxPool1d,
+    MaxPool2d,
+)

@@ -1,9 +1,8 @@
-"""Layers that slide a window over one or two axes: convolutions and pooling."""
+"""Convolutions along one to three axes, and their transposes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from .. import functional as F
 from ..creation import zeros
@@ -23,7 +22,7 @@ def per_axis(name: str, value: Size, rank: int, lowest: int) -> tuple[int, ...]:
 
 
 class Convolution(Module):
-    """What `Conv1d` and `Conv2d` share."""
+    """What `Conv1d`, `Conv2d` and `Conv3d` share."""
 
     rank: int
     convolve: Callable[..., Tensor]
@@ -115,143 +114,103 @@ class Conv2d(Convolution):
     convolve = staticmethod(F.conv2d)
 
 
-class MaxPool(Module):
-    """What `MaxPool1d` and `MaxPool2d` share."""
+class Conv3d(Convolution):
+    """Cross-correlation along three axes.
 
-    pool: Callable[..., Any]
+    Shapes: (N, in_channels, D, H, W) gives (N, out_channels, D', H', W'); the weight is (out_channels,
+    in_channels / groups, *kernel_size). Parameters and errors are those of `Conv2d`.
+    """
+
+    rank = 3
+    convolve = staticmethod(F.conv3d)
+
+
+class TransposedConvolution(Module):
+    """What `ConvTranspose1d`, `ConvTranspose2d` and `ConvTranspose3d` share."""
+
+    rank: int
+    convolve: Callable[..., Tensor]
+    bias: Parameter | None
 
     def __init__(
         self,
+        in_channels: int,
+        out_channels: int,
         kernel_size: Size,
-        stride: Size | None = None,
+        stride: Size = 1,
         padding: Size = 0,
+        output_padding: Size = 0,
+        groups: int = 1,
+        bias: bool = True,
         dilation: Size = 1,
-        return_indices: bool = False,
-        ceil_mode: bool = False,
     ):
         super().__init__()
-        self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
-        self.padding, self.dilation = padding, dilation
-        self.return_indices, self.ceil_mode = return_indices, ceil_mode
+        if groups < 1 or in_channels % groups or out_channels % groups:
+            raise ValueError(f"{in_channels} and {out_channels} channels do not divide into {groups} groups")
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.kernel_size = per_axis("kernel_size", kernel_size, self.rank, 1)
+        self.stride = per_axis("stride", stride, self.rank, 1)
+        self.padding = per_axis("padding", padding, self.rank, 0)
+        self.output_padding = per_axis("output_padding", output_padding, self.rank, 0)
+        self.dilation = per_axis("dilation", dilation, self.rank, 1)
+        self.weight = Parameter(zeros(in_channels, out_channels // groups, *self.kernel_size))
+        self.bias = Parameter(zeros(out_channels)) if bias else None
+        self.reset_parameters()
 
-    def forward(self, input: Tensor) -> Any:
-        return self.pool(
-            input,
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.dilation,
-            self.ceil_mode,
-            self.return_indices,
-        )
+    def reset_parameters(self) -> None:
+        """Draw new weights, uniform within 1 / √(out_channels / groups · kernel cells)."""
+        reset(self.weight, self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        geometry = self.stride, self.padding, self.output_padding, self.groups, self.dilation
+        return self.convolve(input, self.weight, self.bias, *geometry)
 
     def extra_repr(self) -> str:
-        return (
-            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
-            f"dilation={self.dilation}, ceil_mode={self.ceil_mode}"
-        )
+        text = f"{self.in_channels}, {self.out_channels}"
+        text += f", kernel_size={self.kernel_size}, stride={self.stride}"
+        for name, usual in (("padding", 0), ("output_padding", 0), ("dilation", 1)):
+            if getattr(self, name) != (usual,) * self.rank:
+                text += f", {name}={getattr(self, name)}"
+        if self.groups != 1:
+            text += f", groups={self.groups}"
+        return text if self.bias is not None else f"{text}, bias=False"
 
 
-class MaxPool1d(MaxPool):
-    """The largest element of each window: (N, C, L) gives (N, C, L'). Parameters are those of `MaxPool2d`."""
+class ConvTranspose1d(TransposedConvolution):
+    """The transpose of a convolution along one axis: (N, C, L). Parameters are those of `ConvTranspose2d`."""
 
-    pool = staticmethod(F.max_pool1d)
+    rank = 1
+    convolve = staticmethod(F.conv_transpose1d)
 
 
-class MaxPool2d(MaxPool):
-    """The largest element of each window: (N, C, H, W) gives (N, C, H', W').
+class ConvTranspose2d(TransposedConvolution):
+    """The transpose of a convolution along two axes, which spreads each cell over a window.
+
+    Shapes: (N, in_channels, H, W) gives (N, out_channels, H', W') with H' = (H - 1) · stride - 2 · padding +
+    dilation · (kernel_size - 1) + output_padding + 1; the weight is (in_channels, out_channels / groups,
+    kernel height, kernel width). Initial weights are uniform within 1 / √(out_channels / groups · cells).
 
     Parameters
     ----------
-    kernel_size : int or one per axis
-    stride : int or one per axis, optional
-        The window's size by default.
-    padding, dilation : int or one per axis
-    return_indices : bool
-        Return also where in the flattened plane each element was, int32.
-    ceil_mode : bool
-        Round the number of windows up, so that the last may reach over the edge.
+    in_channels, out_channels : int
+    kernel_size, stride, padding, output_padding, dilation : int or one per axis
+        See `tinyadept.functional.conv_transpose2d`.
+    groups : int
+        Channels are divided into so many groups, each convolved by itself.
+    bias : bool
+
+    Raises
+    ------
+    ValueError
+        If the channels do not divide into groups, or a size is too small.
     """
 
-    pool = staticmethod(F.max_pool2d)
+    rank = 2
+    convolve = staticmethod(F.conv_transpose2d)
 
 
-class AvgPool(Module):
-    """What `AvgPool1d` and `AvgPool2d` share."""
+class ConvTranspose3d(TransposedConvolution):
+    """The transpose of a convolution along three axes. Parameters are those of `ConvTranspose2d`."""
 
-    pool: Callable[..., Tensor]
-
-    def __init__(
-        self,
-        kernel_size: Size,
-        stride: Size | None = None,
-        padding: Size = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-    ):
-        super().__init__()
-        self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
-        self.padding, self.ceil_mode, self.count_include_pad = padding, ceil_mode, count_include_pad
-
-    def forward(self, input: Tensor) -> Tensor:
-        return self.pool(
-            input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
-        )
-
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
-
-
-class AvgPool1d(AvgPool):
-    """The mean of each window: (N, C, L) gives (N, C, L'). Parameters are those of `AvgPool2d`."""
-
-    pool = staticmethod(F.avg_pool1d)
-
-
-class AvgPool2d(AvgPool):
-    """The mean of each window: (N, C, H, W) gives (N, C, H', W').
-
-    Parameters
-    ----------
-    kernel_size : int or one per axis
-    stride : int or one per axis, optional
-        The window's size by default.
-    padding : int or one per axis
-    ceil_mode : bool
-        Round the number of windows up, so that the last may reach over the edge.
-    count_include_pad : bool
-        Count the padding among the cells that are averaged.
-    """
-
-    pool = staticmethod(F.avg_pool2d)
-
-
-class AdaptiveAvgPool1d(Module):
-    """Means over windows that tile the axis evenly: (N, C, L) gives (N, C, output_size)."""
-
-    def __init__(self, output_size: int):
-        super().__init__()
-        self.output_size = output_size
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.adaptive_avg_pool1d(input, self.output_size)
-
-    def extra_repr(self) -> str:
-        return f"output_size={self.output_size}"
-
-
-class AdaptiveAvgPool2d(Module):
-    """Means over windows that tile the plane evenly: (N, C, H, W) gives (N, C, *output_size).
-
-    In `output_size` None keeps an axis as it is.
-    """
-
-    def __init__(self, output_size: int | tuple[int | None, int | None] | None):
-        super().__init__()
-        self.output_size = output_size
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.adaptive_avg_pool2d(input, self.output_size)
-
-    def extra_repr(self) -> str:
-        return f"output_size={self.output_size}"
+    rank = 3
+    convolve = staticmethod(F.conv_transpose3d)

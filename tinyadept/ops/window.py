@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
+from ..tensor import Tensor
 from ..view import Shape, row_major
 from . import banded
 from .parallel import cores, each, scratch
@@ -234,7 +235,7 @@ def np_conv_input(
 ) -> np.ndarray:
     kernel, out, (n, c) = w.shape[2:], g.shape[2:], shape[:2]
     flat = w.reshape(groups, w.shape[0] // groups, prod(w.shape[1:])).swapaxes(1, 2)  # (G, C/G·K, O/G)
-    if is_pointwise(kernel, stride, padding):
+    if is_pointwise(kernel, stride, padding) and out == shape[2:]:
         return np.matmul(flat, g.reshape(n, groups, w.shape[0] // groups, prod(out))).reshape(shape)
     wide = tuple(m + a + b for m, (a, b) in zip(shape[2:], padding))
     crop = (..., *(slice(a, a + m) for m, (a, _) in zip(shape[2:], padding)))
@@ -308,6 +309,11 @@ def np_conv_weight(
     return dw if np.isfinite(dw).all() else total(dense=True)
 
 
+def first_positions(x: Tensor, shape: Shape) -> Tensor:
+    """Without those at the far ends that a transposed convolution with output padding leaves unused."""
+    return x if x.layout.shape == shape else x[tuple(slice(0, n) for n in shape)]
+
+
 conv = define(
     convolution,
     "conv",
@@ -321,14 +327,14 @@ conv_input = define(
     convolution_back,
     "conv_input",
     np_conv_input,
-    lambda h, out, g, w, shape, **p: conv(h, w, **p),
+    lambda h, out, g, w, shape, **p: first_positions(conv(h, w, **p), g.shape),
     lambda h, out, g, w, shape, **p: conv_weight(g, h, shape=w.shape, **p),
 )
 conv_weight = define(
     convolution_back,
     "conv_weight",
     np_conv_weight,
-    lambda h, out, g, x, shape, **p: conv(x, h, **p),
+    lambda h, out, g, x, shape, **p: first_positions(conv(x, h, **p), g.shape),
     lambda h, out, g, x, shape, **p: conv_input(g, h, shape=x.shape, **p),
 )
 

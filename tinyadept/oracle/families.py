@@ -293,7 +293,12 @@ def conv_case(d: Drawer) -> tuple[list, dict]:
     if d.op.name == "conv":
         bias = [d.floats((o,))] if d.draw(st.booleans()) else []
         return [d.floats(x), d.floats(weight), *bias], params
-    if d.op.name == "conv_input":
+    if d.op.name == "conv_input":  # also more cells than the positions reach, as with output padding
+        least = (
+            (o - 1) * s - sum(p) + r for o, s, p, r in zip(out, w["stride"], padding, reach, strict=True)
+        )
+        extra = (d.int(0, max(s, e) - 1) for s, e in zip(w["stride"], w["dilation"], strict=True))
+        x = (n, c, *(max(1, m + e) for m, e in zip(least, extra, strict=True)))
         return [d.floats(g), d.floats(weight)], {"shape": x, **params}
     return [d.floats(g), d.floats(x)], {"shape": weight, **params}
 

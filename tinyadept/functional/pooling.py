@@ -1,8 +1,7 @@
-"""Convolution and pooling in one, two and three dimensions."""
+"""Pooling in one and two dimensions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,126 +9,7 @@ import numpy as np
 from ..ops import window
 from ..ops.matmul import matmul
 from ..tensor import Tensor
-
-Size = int | tuple[int, ...]
-
-
-def spread(value: Any, rank: int, name: str, lowest: int = 1) -> tuple[int, ...]:
-    """One int for all axes, or one for each.
-
-    Raises
-    ------
-    ValueError
-        If there are too many or too few, or one is below `lowest`.
-    """
-    sizes = (value,) * rank if isinstance(value, (int, np.integer)) else tuple(value)
-    sizes = sizes * rank if len(sizes) == 1 else sizes
-    if len(sizes) != rank or any(n < lowest for n in sizes):
-        raise ValueError(f"{name}: expected one int or {rank}, each at least {lowest}, got {value}")
-    return tuple(int(n) for n in sizes)
-
-
-def batched(name: str, x: Tensor, rank: int, run: Callable[[Tensor], Tensor]) -> Tensor:
-    """Run on (N, C, …), or on (C, …) as a batch of one."""
-    if x.ndim == rank + 2:
-        return run(x)
-    if x.ndim != rank + 1:
-        raise ValueError(
-            f"{name} takes {rank + 1} or {rank + 2} axes, (C, …) or (N, C, …), got shape {x.shape}"
-        )
-    return run(x.unsqueeze(0)).squeeze(0)
-
-
-def convolve(
-    rank: int,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
-) -> Tensor:
-    name = f"conv{rank}d"
-    if weight.ndim != rank + 2:
-        raise ValueError(
-            f"{name} takes a weight of {rank + 2} axes, (O, C/groups, …), got shape {weight.shape}"
-        )
-    if bias is not None and bias.shape != weight.shape[:1]:
-        raise ValueError(f"{name}: a bias of shape {bias.shape} for {weight.shape[0]} channels")
-    stride, dilation = spread(stride, rank, name), spread(dilation, rank, name)
-    if padding == "same":
-        if any(s != 1 for s in stride):
-            raise ValueError(f"{name}: padding 'same' keeps the size only with stride 1, got {stride}")
-        total = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
-        pairs = tuple((t // 2, t - t // 2) for t in total)
-    elif isinstance(padding, str) and padding != "valid":
-        raise ValueError(f"{name}: padding must be ints, 'same' or 'valid', got {padding!r}")
-    else:
-        pairs = tuple((p, p) for p in spread(0 if padding == "valid" else padding, rank, name, 0))
-
-    def run(x: Tensor) -> Tensor:
-        given = (x, weight) if bias is None else (x, weight, bias)
-        return window.conv(*given, stride=stride, padding=pairs, dilation=dilation, groups=groups)
-
-    return batched(name, x, rank, run)
-
-
-def conv1d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Size = 1,
-    padding: Size | str = 0,
-    dilation: Size = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Cross-correlation: (N, C, L) with (O, C/groups, K) gives (N, O, L')."""
-    return convolve(1, input, weight, bias, stride, padding, dilation, groups)
-
-
-def conv2d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Size = 1,
-    padding: Size | str = 0,
-    dilation: Size = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Cross-correlation: (N, C, H, W) with (O, C/groups, KH, KW) gives (N, O, H', W').
-
-    Parameters
-    ----------
-    input, weight : Tensor
-    bias : Tensor, optional
-        (O,), added to every position.
-    stride, dilation : int or pair of int
-        Cells between windows, and between the cells of one window.
-    padding : int, pair of int, "same" or "valid"
-        Zeros before and after each axis. "same" keeps the size, with the odd cell after.
-    groups : int
-        Channels fall into so many groups that see only each other.
-
-    Raises
-    ------
-    ValueError
-        If shapes do not fit each other, the groups, or a single window.
-    """
-    return convolve(2, input, weight, bias, stride, padding, dilation, groups)
-
-
-def conv3d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Size = 1,
-    padding: Size | str = 0,
-    dilation: Size = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Cross-correlation: (N, C, D, H, W) with (O, C/groups, KD, KH, KW) gives (N, O, D', H', W')."""
-    return convolve(3, input, weight, bias, stride, padding, dilation, groups)
+from .convolution import Size, batched, spread
 
 
 def pooled_length(n: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
