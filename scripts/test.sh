@@ -3,7 +3,7 @@
 
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 require dev
-./scripts/vulkan.sh .venv
+./scripts/vulkan.sh .venv tests
 
 export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 # the processes of pytest-xdist share the cores already
 if (($#)); then exec .venv/bin/python -m pytest "$@"; fi

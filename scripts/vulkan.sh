@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # vulkan.sh VENV: installs what the Vulkan backend needs beside NumPy: a Vulkan loader and Mesa's software driver
 # (Debian and Ubuntu), the shader compiler, and kp. Does nothing, and uses no network, where all of it is there.
+# vulkan.sh VENV tests: also what only tests need, Khronos' validation layer and a second software driver.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-venv=${1:?usage: vulkan.sh VENV}
+venv=${1:?usage: vulkan.sh VENV [tests]}
 python=$venv/bin/python
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/tinyadept
 version=0.9.0
@@ -16,16 +17,46 @@ fail() {
 
 # Packages are only touched where something is missing, so that other systems can provide it their own way.
 apt_install() {
-    local as_root=()
     if ! command -v apt-get >/dev/null; then fail "missing here: $*; install it with this system's packages"; fi
-    if [ "$(id -u)" != 0 ]; then
-        sudo -n true 2>/dev/null || fail "as root, run: apt-get install $*"
-        as_root=(sudo -n)
-    fi
+    as_root true 2>/dev/null || fail "as root, run: apt-get install $*"
     echo "vulkan: installing $*" >&2
-    "${as_root[@]}" apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -qq -y "$@" >/dev/null
+    as_root apt-get update -qq
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y "$@" >/dev/null
 }
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+# What tests lack is no reason to run none of them: they skip what they cannot do, and fail in CI.
+install_layer() {
+    compgen -G '/usr/share/vulkan/explicit_layer.d/*khronos_validation*.json' >/dev/null ||
+        (apt_install vulkan-validationlayers) || echo "vulkan: no validation layer: some tests will not run" >&2
+}
+
+# SwiftShader has other limits than Mesa's driver. Debian ships it inside chromium-common, of which nothing else
+# is wanted: the package is taken apart, and not installed.
+fetch_swiftshader() (
+    inside=usr/lib/chromium files=(libvk_swiftshader.so vk_swiftshader_icd.json)
+    if [ -e "$cache/swiftshader/${files[1]}" ]; then return; fi
+    if ! command -v apt-get >/dev/null || ! command -v dpkg-deb >/dev/null; then
+        echo "vulkan: no SwiftShader: put ${files[*]} into $cache/swiftshader; some tests will not run" >&2
+        return
+    fi
+    echo "vulkan: fetching SwiftShader out of the package chromium-common, 32 MB, once" >&2
+    work=$(mktemp -d)
+    # shellcheck disable=SC2064  # the folder of now
+    trap "rm -rf '$work'" EXIT
+    cd "$work"
+    download() { apt-get -qq -o APT::Sandbox::User=root download chromium-common >&2; }
+    if ! download 2>/dev/null && ! { as_root apt-get update -qq && download; }; then
+        echo "vulkan: no SwiftShader: apt-get download chromium-common failed; some tests will not run" >&2
+        return
+    fi
+    dpkg-deb --fsys-tarfile chromium-common_*.deb | tar xf - "${files[@]/#/./$inside/}"
+    mkdir -p "$cache/swiftshader"
+    for file in "${files[@]}"; do mv "$inside/$file" "$cache/swiftshader/"; done
+)
 
 has_driver() {
     [ -n "${VK_DRIVER_FILES:-${VK_ICD_FILENAMES:-}}" ] ||
@@ -103,4 +134,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1
 install_driver
 install_kp
 install_compiler
+if [ "${2:-}" = tests ]; then
+    install_layer
+    fetch_swiftshader
+fi
 "$python" -c 'import numpy, kp' || fail "kp is installed but cannot be imported"

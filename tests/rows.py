@@ -1,20 +1,22 @@
 """Every row of the table on a Vulkan device, forward and backward, a few drawn calls of each.
 
 What watches the device (a validation layer, a look at memory) needs something to look at that meets every
-kernel. Run as a program, ``python tests/rows.py EXAMPLES`` does that for both bodies of the kernels, and says
-which templates ran.
+kernel. Run as a program, ``python tests/rows.py EXAMPLES lanes|tiles|both [ROW ...]`` does that for one body
+of the kernels or both, and says which templates ran.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from math import prod
 
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, settings
-from mapped import mapped, write
+from mapped import MappedDriver, mapped, write
 
 import tinyadept as ta
-from tinyadept import optim, oracle
+from tinyadept import oracle
 from tinyadept.backends.vulkan.debug import body
+from tinyadept.backends.vulkan.shaders import without_unrolling
 from tinyadept.ops import registry
 from tinyadept.ops.table import Op
 
@@ -39,12 +41,13 @@ def calls(op: Op, examples: int) -> list[oracle.Case]:
 
 def has_work(case: oracle.Case) -> bool:
     """Whether a call has something to compute, on Vulkan."""
-    return all(x.view.size for x in case.inputs) and case.params.get("dtype", ta.float32) != ta.float64
+    full = all(x.view.size for x in case.inputs) and prod(case.params.get("shape", ()))
+    return bool(full) and case.params.get("dtype", ta.float32) != ta.float64
 
 
-def run(case: oracle.Case, device: object) -> list[ta.Tensor]:
+def run(case: oracle.Case, device: object, backward: bool = True) -> list[ta.Tensor]:
     """The result of a call and the gradients of its inputs; nothing is read back."""
-    out, inputs = case.run(device, requires_grad=True)
+    out, inputs = case.run(device, requires_grad=backward)
     if out.requires_grad:
         out.backward(ta.tensor(np.ones(out.shape, np.float32), device=out.backend))
     return [out.detach(), *[x.grad for x in inputs if x.grad is not None]]
@@ -58,32 +61,33 @@ def large(device: object) -> Iterator[list[ta.Tensor]]:
     yield [ones(2, 1 << 15) @ ones(1 << 15, 2)]
 
 
-def updates(device: object) -> Iterator[list[ta.Tensor]]:
-    """A step of every optimiser."""
-    for make in (optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop):
-        params = [ta.ones(*shape, device=device, requires_grad=True) for shape in ((3, 5), (7,))]
-        for x in params:
-            x.grad = ta.ones(*x.shape, device=device)
-        make(params, lr=0.1).step()
-        yield [x.detach() for x in params]
+def everything(device: object, examples: int, names: Sequence[str] = ()) -> Iterator[list[ta.Tensor]]:
+    """Results and gradients of so many calls of every row, and of what takes other kernels; or of some rows.
 
-
-def everything(device: object, examples: int) -> Iterator[list[ta.Tensor]]:
-    """Results and gradients of so many calls of every row, and of what takes other kernels."""
+    Of a few rows that are named a product goes forward alone: its gradients run the same kernel.
+    """
     for op in DRAWN:
-        for case in calls(op, examples):
-            yield run(case, device)
-    yield from large(device)
-    yield from updates(device)
+        if not names or op.name in names:
+            for case in calls(op, examples):
+                yield run(case, device, backward=not names or op.name != "matmul")
+    if not names:
+        yield from large(device)
 
 
-def main(examples: int) -> int:
-    gpu, ran, results = mapped(), set(), 0
+class Rolled(MappedDriver):
+    """Leaves loops as they are: unrolled ones take minutes to compile with a layer's checks in them."""
+
+    def pipeline(self, spirv, *arguments):
+        return super().pipeline(without_unrolling(spirv), *arguments)
+
+
+def main(examples: int, bodies: str, *names: str) -> int:
+    gpu, ran, results = mapped(Rolled), set(), 0
     gpu.transfer.write = write  # kernels that upload would be most of those that run
     gpu.queue.observers.append(lambda entries: ran.update(entry.shader.name for entry in entries if entry))
-    for tiled in (gpu.tiled, not gpu.tiled):
+    for tiled in {"lanes": [False], "tiles": [True], "both": [False, True]}[bodies]:
         with body(gpu, tiled):
-            for made in everything(gpu, examples):
+            for made in everything(gpu, examples, names):
                 gpu.queue.flush()
                 results += len(made)
     print(f"made {results} tensors on {gpu.device.name} with {' '.join(sorted(ran))}")
@@ -91,4 +95,4 @@ def main(examples: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+    sys.exit(main(int(sys.argv[1]), *sys.argv[2:]))

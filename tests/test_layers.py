@@ -24,6 +24,7 @@ LAYERS = [
     {"functional"},
     {"nn", "optim", "io", "data"},
     {"models"},
+    {"training"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 

@@ -1,9 +1,8 @@
 """Joining, placing, creating and random numbers on Vulkan: the same bits as on the reference."""
 
-import os
-
 import numpy as np
 import pytest
+from conftest import vulkan
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,12 +17,7 @@ from tinyadept.view import View
 
 pytestmark = pytest.mark.slow  # the oracle walks these rows on Vulkan in the quick part too
 
-try:
-    GPU = ta.device.resolve(os.environ.get("TINYADEPT_TEST_DEVICE", "vulkan"))
-except ta.DeviceError as error:
-    if os.environ.get("CI"):
-        raise
-    pytest.skip(f"no Vulkan here: {error}", allow_module_level=True)
+GPU = vulkan()
 
 FAMILIES = {"cat", "place", "create", "random", "advance"}
 ROWS = [op for op in registry.values() if op.family.name in FAMILIES]

@@ -1,9 +1,8 @@
 """Indexing and sorting on Vulkan: against the definitions, on both bodies, with odd group sizes."""
 
-import os
-
 import numpy as np
 import pytest
+from conftest import vulkan
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,12 +15,7 @@ from tinyadept.tensor import wrap
 
 pytestmark = pytest.mark.slow  # the oracle walks these rows on Vulkan in the quick part too
 
-try:
-    GPU = ta.device.resolve(os.environ.get("TINYADEPT_TEST_DEVICE", "vulkan"))
-except ta.DeviceError as error:
-    if os.environ.get("CI"):
-        raise
-    pytest.skip(f"no Vulkan here: {error}", allow_module_level=True)
+GPU = vulkan()
 
 FAMILIES = {
     "take",
@@ -36,22 +30,6 @@ FAMILIES = {
 }
 ROWS = [op for op in registry.values() if op.family.name in FAMILIES]
 DTYPES = ("float32", "int32", "uint8", "bool")
-
-
-BODIES = {"lanes": (False, 4), "tiles": (True, 4), "wide tiles": (True, 32)}
-
-
-@pytest.fixture(params=["own", *BODIES])
-def gpu(request, monkeypatch):
-    """The device as it is, and either body.
-
-    With workgroups of 4 nearly all work has a ragged end; those of several vectors need their barriers.
-    """
-    if request.param != "own":
-        tiled, local = BODIES[request.param]
-        monkeypatch.setattr(GPU, "tiled", tiled)
-        monkeypatch.setattr(GPU, "local", local)
-    return GPU
 
 
 def run(name, arrays, device, **params):

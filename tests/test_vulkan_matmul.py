@@ -1,9 +1,8 @@
 """Matrix products on Vulkan: both bodies, all tiles, all ways to read a side."""
 
-import os
-
 import numpy as np
 import pytest
+from conftest import vulkan
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +13,7 @@ from tinyadept.ops import registry
 
 pytestmark = pytest.mark.slow  # the oracle walks these rows on Vulkan in the quick part too
 
-DEVICE = os.environ.get("TINYADEPT_TEST_DEVICE", "vulkan")
+GPU = vulkan()
 
 
 def tiled(request):
@@ -23,13 +22,12 @@ def tiled(request):
 
 @pytest.fixture(params=["cpu", *range(len(TILES)), "split"])
 def gpu(request, monkeypatch):
-    backend = ta.device.resolve(DEVICE)
     forced = (
         (TILES[1], 4) if request.param == "split" else (TILES[request.param], 1) if tiled(request) else None
     )
-    body = backend.products._replace(tiled=tiled(request), forced=forced)
-    monkeypatch.setattr(backend, "products", body)
-    return backend
+    body = GPU.products._replace(tiled=tiled(request), forced=forced)
+    monkeypatch.setattr(GPU, "products", body)
+    return GPU
 
 
 @given(data=st.data())

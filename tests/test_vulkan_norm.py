@@ -1,42 +1,24 @@
 """Softmax and the normalisations on Vulkan: against the definitions, on both bodies, with odd group sizes."""
 
-import os
-import shutil
-
 import numpy as np
 import pytest
+from conftest import vulkan
 from hypothesis import given
 from hypothesis import strategies as st
+from mutants import broken
 
 import tinyadept as ta
 from tinyadept import oracle
-from tinyadept.backends.vulkan.debug import Poison
-from tinyadept.backends.vulkan.shaders import Shaders
+from tinyadept.backends.vulkan.debug import Poison, body
 from tinyadept.ops import registry
 from tinyadept.ops.table import apply, apply_into
 from tinyadept.view import View
 
 pytestmark = pytest.mark.slow  # the oracle walks these rows on Vulkan in the quick part too
 
-try:
-    GPU = ta.device.resolve(os.environ.get("TINYADEPT_TEST_DEVICE", "vulkan"))
-except ta.DeviceError as error:
-    if os.environ.get("CI"):
-        raise
-    pytest.skip(f"no Vulkan here: {error}", allow_module_level=True)
+GPU = vulkan()
 
 ROWS = [op for op in registry.values() if op.family.name == "norm"]
-BODIES = {"own": None, "lanes of 4": (False, 4), "tiles of 4": (True, 4), "tiles of 64": (True, 64)}
-
-
-@pytest.fixture(params=BODIES)
-def gpu(request, monkeypatch):
-    """The device as it is; and either body, also with workgroups so small that all work has a ragged end."""
-    if BODIES[request.param] is not None:
-        tiled, local = BODIES[request.param]
-        monkeypatch.setattr(GPU, "local", local)
-        monkeypatch.setattr(GPU, "tiled", tiled)
-    return GPU
 
 
 def dense(values):
@@ -177,14 +159,13 @@ def count_dispatches(monkeypatch, op, shape, **params):
 
 
 def test_a_row_that_fits_is_read_once(monkeypatch):
-    monkeypatch.setattr(GPU, "tiled", True)
-    monkeypatch.setattr(GPU, "local", 64)
-    for op in ROWS:
-        params = {"axis": 1} if "softmax" in op.name else {"axes": (1,), "eps": 1e-5}
-        assert count_dispatches(monkeypatch, op, (4, 1024), **params) == ["norm"]
-        assert count_dispatches(monkeypatch, op, (64, 9000), **params) == ["reduce", "reduce", "norm"]
-    batch = count_dispatches(monkeypatch, registry["normalize"], (8, 4, 20, 20), axes=(0, 2, 3), eps=1e-5)
-    assert batch == ["norm"]
+    with body(GPU, tiled=True, local=64):
+        for op in ROWS:
+            params = {"axis": 1} if "softmax" in op.name else {"axes": (1,), "eps": 1e-5}
+            assert count_dispatches(monkeypatch, op, (4, 1024), **params) == ["norm"]
+            assert count_dispatches(monkeypatch, op, (64, 9000), **params) == ["reduce", "reduce", "norm"]
+        batch = {"axes": (0, 2, 3), "eps": 1e-5}
+        assert count_dispatches(monkeypatch, registry["normalize"], (8, 4, 20, 20), **batch) == ["norm"]
 
 
 OFFSETS = "ivec3(push.to_offset, push.x_offset, push.y_offset) +"
@@ -217,14 +198,6 @@ def all_checks(gpu):
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 @pytest.mark.parametrize("tiled", [False, True])
-def test_a_broken_kernel_is_caught(mutant, tiled, tmp_path, monkeypatch):
-    name, right, wrong = MUTANTS[mutant]
-    shutil.copytree(GPU.shaders.folder, tmp_path / "glsl")
-    source = (tmp_path / "glsl" / name).read_text(encoding="utf-8")
-    assert right in source, f"{name} has changed: give this mutant another text to break"
-    (tmp_path / "glsl" / name).write_text(source.replace(right, wrong), encoding="utf-8")
-    monkeypatch.setattr(GPU, "shaders", Shaders(tmp_path / "glsl"))
-    monkeypatch.setattr(GPU, "tiled", tiled)
-    monkeypatch.setattr(GPU, "local", 8)
-    with pytest.raises(AssertionError):
+def test_a_broken_kernel_is_caught(mutant, tiled, tmp_path):
+    with body(GPU, tiled, 8), broken(GPU, tmp_path, *MUTANTS[mutant]), pytest.raises(AssertionError):
         all_checks(GPU)

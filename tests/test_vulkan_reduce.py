@@ -1,44 +1,26 @@
 """Reductions and running sums on Vulkan: against the definitions, on both bodies, with odd group sizes."""
 
-import os
-import shutil
-
 import numpy as np
 import pytest
+from conftest import vulkan
 from hypothesis import given
 from hypothesis import strategies as st
+from mutants import broken
 
 import tinyadept as ta
 from tinyadept import oracle
-from tinyadept.backends.vulkan.debug import Poison
+from tinyadept.backends.vulkan.debug import Poison, body
 from tinyadept.backends.vulkan.drivers import reduce
-from tinyadept.backends.vulkan.shaders import Shaders
 from tinyadept.ops import registry
 from tinyadept.ops.table import apply_into
 from tinyadept.view import View
 
 pytestmark = pytest.mark.slow  # the oracle walks these rows on Vulkan in the quick part too
 
-try:
-    GPU = ta.device.resolve(os.environ.get("TINYADEPT_TEST_DEVICE", "vulkan"))
-except ta.DeviceError as error:
-    if os.environ.get("CI"):
-        raise
-    pytest.skip(f"no Vulkan here: {error}", allow_module_level=True)
+GPU = vulkan()
 
 ROWS = [op for op in registry.values() if op.family.name in ("reduce", "scan")]
 WHOLE = {"sum", "prod", "amax", "amin", "argmax", "argmin", "any", "all", "cumsum"}  # take integers too
-BODIES = {"own": None, "lanes of 4": (False, 4), "tiles of 4": (True, 4), "tiles of 64": (True, 64)}
-
-
-@pytest.fixture(params=BODIES)
-def gpu(request, monkeypatch):
-    """The device as it is; and either body, also with workgroups so small that all work has a ragged end."""
-    if BODIES[request.param] is not None:
-        tiled, local = BODIES[request.param]
-        monkeypatch.setattr(GPU, "local", local)
-        monkeypatch.setattr(GPU, "tiled", tiled)
-    return GPU
 
 
 def laid_out(values, layout):
@@ -262,13 +244,12 @@ def test_into_a_strided_view(dtype, gpu):
 
 
 def test_a_fold_of_a_few_results_is_two_dispatches(monkeypatch):
-    monkeypatch.setattr(GPU, "tiled", True)
-    monkeypatch.setattr(GPU, "local", 64)
     x = on(GPU, np.ones((2, 1 << 16), np.float32))
     GPU.queue.flush()
     seen = []
     monkeypatch.setattr(GPU.queue, "observers", [lambda entries: seen.extend(filter(None, entries))])
-    x.sum(1), x.reshape(1 << 10, 1 << 7).sum(0)
+    with body(GPU, tiled=True, local=64):
+        x.sum(1), x.reshape(1 << 10, 1 << 7).sum(0)
     GPU.queue.flush()
     assert [entry.shader.name for entry in seen] == ["reduce"] * 4
 
@@ -307,16 +288,8 @@ def all_checks(gpu):
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 @pytest.mark.parametrize("tiled", [False, True])
-def test_a_broken_kernel_is_caught(mutant, tiled, tmp_path, monkeypatch):
-    name, right, wrong = MUTANTS[mutant]
-    shutil.copytree(GPU.shaders.folder, tmp_path / "glsl")
-    source = (tmp_path / "glsl" / name).read_text(encoding="utf-8")
-    assert right in source, f"{name} has changed: give this mutant another text to break"
-    (tmp_path / "glsl" / name).write_text(source.replace(right, wrong), encoding="utf-8")
-    monkeypatch.setattr(GPU, "shaders", Shaders(tmp_path / "glsl"))
-    monkeypatch.setattr(GPU, "tiled", tiled)
-    monkeypatch.setattr(GPU, "local", 8)
-    with pytest.raises(AssertionError):
+def test_a_broken_kernel_is_caught(mutant, tiled, tmp_path):
+    with body(GPU, tiled, 8), broken(GPU, tmp_path, *MUTANTS[mutant]), pytest.raises(AssertionError):
         all_checks(GPU)
 
 

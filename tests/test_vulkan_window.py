@@ -1,15 +1,14 @@
 """Convolution and pooling on Vulkan: against the definitions, on every body, and with sums cut into parts."""
 
-import os
-
 import numpy as np
 import pytest
+from conftest import vulkan
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tinyadept as ta
 from tinyadept import oracle
-from tinyadept.backends.vulkan.debug import Poison
+from tinyadept.backends.vulkan.debug import Poison, body
 from tinyadept.backends.vulkan.drivers import conv as conv_driver
 from tinyadept.ops import registry
 from tinyadept.ops.table import apply, apply_into
@@ -18,12 +17,7 @@ from tinyadept.view import View
 
 pytestmark = pytest.mark.slow  # the oracle walks these rows on Vulkan in the quick part too
 
-try:
-    GPU = ta.device.resolve(os.environ.get("TINYADEPT_TEST_DEVICE", "vulkan"))
-except ta.DeviceError as error:
-    if os.environ.get("CI"):
-        raise
-    pytest.skip(f"no Vulkan here: {error}", allow_module_level=True)
+GPU = vulkan()
 
 FAMILIES = {"conv", "conv_back", "pool", "pool_back", "pool_take"}
 ROWS = [op for op in registry.values() if op.family.name in FAMILIES]
@@ -33,15 +27,16 @@ CONVOLUTIONS = ("conv", "conv_input", "conv_weight")
 @pytest.fixture(params=["own", "lanes", "tiles", "cut lanes", "cut tiles"])
 def gpu(request, monkeypatch):
     """The device as it is; and either body, with workgroups of 4 where that can be, sums whole or cut."""
-    if request.param != "own":
-        monkeypatch.setattr(GPU, "local", 4)
-        monkeypatch.setattr(GPU, "tiled", "tiles" in request.param)
-        monkeypatch.setattr(conv_driver, "GPU_LOCAL", 4)
-        monkeypatch.setattr(conv_driver, "FEW_ROWS", 0)
+    if request.param == "own":
+        yield GPU
+        return
+    monkeypatch.setattr(conv_driver, "GPU_LOCAL", 4)
+    monkeypatch.setattr(conv_driver, "FEW_ROWS", 0)
     if "cut" in request.param:
         monkeypatch.setattr(conv_driver, "SHORTEST", 1)
         monkeypatch.setattr(conv_driver, "MOST_PARTS", 7)
-    return GPU
+    with body(GPU, "tiles" in request.param, 4):
+        yield GPU
 
 
 def agree(case, gpu):

@@ -6,7 +6,9 @@ import os
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from ctypes import py_object, pythonapi
+from ctypes import CDLL, py_object, pythonapi
+from functools import cache
+from threading import RLock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,6 +104,7 @@ class Vulkan:
         self.feeds: list[Feed] = []  # of the capture that is going on
         self.trace: Trace | None = None
         self.forked = False
+        self.replays: weakref.WeakSet[Replay] = weakref.WeakSet()
         os.register_at_fork(after_in_child=disown(weakref.ref(self)))
         self.self_test()
 
@@ -180,10 +183,7 @@ class Vulkan:
     def check(self, dtype: np.dtype, what: str) -> None:
         """Refuse a dtype of more than 32 bits, and a process that must not touch the device."""
         if self.forked:
-            raise DeviceError(
-                f"{self.name} was started before this process was forked, and a Vulkan device does not "
-                "survive a fork: start it in the child only, or use the start method 'spawn'"
-            )
+            raise DeviceError(self.queue.lost)
         if dtype not in DTYPES:
             raise Unsupported(f"{what}: {dtype.name} is not supported on {self.name}; {ELSEWHERE}")
 
@@ -259,6 +259,7 @@ class Vulkan:
             for first, last in entry.reads:
                 touched.add(first, last)
         replay.keep += [constants, self.allocator.end_private(touched)]
+        self.replays.add(replay)
         if written:
             raise RuntimeError(
                 f"a tensor of {written[0]} elements was made from host data inside a capture and then "
@@ -369,12 +370,32 @@ def budget(device: Device) -> int:
 
 
 def disown(backend: weakref.ref) -> Callable[[], None]:
-    """What a forked child does: its copy of the device is never used, nor destroyed, which would hang."""
+    """What a forked child does: its copy of the device is never used, nor destroyed, which could hang."""
 
     def after_fork() -> None:
         alive = backend()
         if alive is not None:
             alive.forked = True
-            pythonapi.Py_IncRef(py_object(alive))
+            alive.queue.lock = RLock()  # another thread may have held the old one
+            alive.queue.lost = (
+                f"{alive.name} was started before this process was forked, and a Vulkan device does not "
+                "survive a fork: start it in the child only, or use the start method 'spawn'"
+            )
+            for kept in (alive, *alive.replays):
+                pythonapi.Py_IncRef(py_object(kept))
+            skip_destructors()
 
     return after_fork
+
+
+@cache
+def skip_destructors() -> None:
+    """Make this process end, with the status that it would have, before libraries' destructors run.
+
+    A driver's may wait for a thread that a fork did not copy: NVIDIA's does. What is registered last with the
+    C library runs first, and by then Python has ended: its exit functions have run, its files are written.
+    """
+    libc = CDLL(None)
+    if hasattr(libc, "on_exit"):  # glibc, which hands over the status; `_exit` ignores the other argument
+        libc.on_exit(libc._exit, None)
+        libc.__cxa_atexit(libc.fflush, None, None)  # runs before that: what C code has printed

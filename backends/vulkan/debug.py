@@ -1,6 +1,10 @@
-"""For tests: a buffer for every tensor, poisoned memory, and sentinels around blocks."""
+"""For tests: a buffer for every tensor, poisoned memory, sentinels around blocks, kernels' other bodies."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -8,6 +12,9 @@ from tinyadept.view import View
 
 from .arena import Allocator, Block, Span
 from .transfer import Transfer
+
+if TYPE_CHECKING:
+    from .backend import Vulkan
 
 POISON = 0x7FC0DEAD  # a quiet NaN as float32, and an unlikely integer
 SENTINEL = 0x5E117137
@@ -99,3 +106,22 @@ class Poison:
                         f"a kernel wrote {got[wrong[0]]:#010x} to word {int(wrong[0])} {side} the block of "
                         f"{self.allocator.live[start][1]} words at {start:#x}"
                     )
+
+
+@contextmanager
+def body(gpu: Vulkan, tiled: bool, local: int | None = None) -> Iterator[None]:
+    """Inside, kernels that have two bodies take the one for GPUs (`tiled`) or the one for CPU drivers.
+
+    Parameters
+    ----------
+    gpu : Vulkan
+    tiled : bool
+    local : int, optional
+        Workgroup size of the kernels that leave it open; small ones give nearly all work a ragged end.
+    """
+    before = gpu.tiled, gpu.products, gpu.local
+    gpu.tiled, gpu.products, gpu.local = tiled, gpu.products._replace(tiled=tiled), local or gpu.local
+    try:
+        yield
+    finally:
+        gpu.tiled, gpu.products, gpu.local = before

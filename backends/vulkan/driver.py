@@ -14,6 +14,7 @@ import numpy as np
 from tinyadept.errors import DeviceError
 
 from .probe import Device
+from .shaders import without_unrolling
 
 PUSH_LIMIT = 128  # bytes; what Vulkan guarantees
 PAGE = 4096
@@ -169,6 +170,9 @@ class KomputeDriver:
     ) -> Pipeline:
         if push_size > PUSH_LIMIT or push_size % 4:
             raise ValueError(f"push constants take whole words, {PUSH_LIMIT} bytes at most; got {push_size}")
+        if self.device.driver.startswith("SwiftShader"):
+            # Told to unroll, it miscompiles some loops (softmax over fours), and others take it gigabytes.
+            spirv = without_unrolling(spirv)
         native = self.manager.algorithm(
             [memory.native for memory in memories],
             spirv,

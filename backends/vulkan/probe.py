@@ -26,8 +26,13 @@ SUBGROUP_OPS = (
 )
 COMPUTE = 0x20  # VK_SHADER_STAGE_COMPUTE_BIT
 DEVICE_LOCAL = 0x1  # VK_MEMORY_HEAP_DEVICE_LOCAL_BIT
-# What Vulkan guarantees everywhere, and what kernels here rely on.
-NEEDED = {"push_constants": 128, "workgroup_invocations": 128, "storage_bindings": 4}
+# What kernels here rely on. Vulkan guarantees only 128 invocations and 4 bindings, but devices have more.
+NEEDED = {
+    "push_constants": 128,
+    "workgroup_invocations": 256,
+    "shared_memory": 16 << 10,
+    "storage_bindings": 8,
+}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from ..walk import walk
 
 BATCH_RANK = 3
 TYPES = {"f": ("float", "vec4"), "i": ("int", "ivec4"), "u": ("int", "ivec4")}
-CPU_LOCAL, CPU_ROWS, CPU_COLUMNS = 8, 8, 16
+CPU_LOCAL, CPU_COLUMNS = 8, 16
+CPU_ROWS = 4, 16  # of a lane: for matrices of few rows, and of many
 CPU_DEEPEST = 1 << 14  # of the inner axis in one lane's sum
 CPU_ROUNDS = 1 << 15  # of a lane: llvmpipe ends an invocation after 65,535 of its loops, and says nothing
 DEPTH = 8  # of a tile along the inner axis
@@ -179,39 +180,47 @@ def planned(
     pad = (BATCH_RANK - merged.rank) * (0,)
     tail = (*(1 for _ in pad), *merged.shape, *pad, *merged.strides[0], *pad, *merged.strides[1])
     pitch = -(-prod(shape) // 4) * 4
+    a_batch, b_batch = (steps if merged.count > 1 else () for steps in merged.strides)
+    b_mode = mode(whole[1], m, b_strides[:-3:-1], b_batch)
     if not body.tiled:
-        splits = -(-k // CPU_DEEPEST) if dtype.kind == "f" else 1
-        blocks = -(-n // CPU_ROWS) * -(-m // CPU_COLUMNS) * merged.count * splits
+        splits, rows = -(-k // CPU_DEEPEST) if dtype.kind == "f" else 1, CPU_ROWS[n > 8]
+        blocks = -(-n // rows) * -(-m // CPU_COLUMNS) * merged.count * splits
         groups = power_of_two(-(-blocks * -(-k // splits) // (CPU_ROUNDS * CPU_LOCAL)), MOST_GROUPS)
         groups = max(groups, power_of_two(-(-blocks // CPU_LOCAL), body.most))
-        macros = macros_of(dtype)
+        macros = macros_for_cpu(dtype, rows, b_mode)
         return Plan(macros, (CPU_LOCAL,), groups, (n, k, m), merged.count, splits, pitch, tail)
     tile, splits = body.forced or quickest(n, k, m, merged.count, body.shared_memory)
     splits = splits if dtype.kind == "f" else 1  # parts are joined as floats
-    a_batch, b_batch = (steps if merged.count > 1 else () for steps in merged.strides)
     a_mode = mode(whole[0], n, a_strides[-2:], a_batch)
-    b_mode = mode(whole[1], m, b_strides[:-3:-1], b_batch)
     macros = macros_of(dtype, tile, a_mode, b_mode)
     groups = power_of_two(tiles(tile, n, m) * merged.count * splits, MOST_GROUPS)
     return Plan(macros, (), groups, (n, k, m), merged.count, splits, pitch, tail)
 
 
-def macros_of(dtype: np.dtype, tile: Tile | None = None, a_mode: int = 0, b_mode: int = 0) -> dict[str, Any]:
-    """How the template is compiled; without a tile, for the body for CPUs."""
+def macros_for_cpu(dtype: np.dtype, rows: int, b_mode: int) -> dict[str, Any]:
+    """How the template is compiled for CPUs; `b_mode` is ALONG or another."""
+    along = ALONG if b_mode == ALONG else ONE_BY_ONE
+    return {**types(dtype), "TILED": 0, "ROWS": rows, "B_MODE": along}
+
+
+def macros_of(dtype: np.dtype, tile: Tile, a_mode: int, b_mode: int) -> dict[str, Any]:
+    """How the template is compiled for GPUs."""
+    macros = {**types(dtype), "TILED": 1, "A_MODE": a_mode, "B_MODE": b_mode}
+    macros |= {"QUADS_N": tile.quads[0], "QUADS_M": tile.quads[1]}
+    return macros | {"WARPS_N": tile.warps[0], "WARPS_M": tile.warps[1]}
+
+
+def types(dtype: np.dtype) -> dict[str, Any]:
     kind, four = TYPES[dtype.kind]
-    macros: dict[str, Any] = {"TYPE": kind, "TYPE4": four, "MASK": 255 if dtype == uint8 else 0}
-    if tile is None:
-        return macros | {"TILED": 0}
-    macros |= {"TILED": 1, "QUADS_N": tile.quads[0], "QUADS_M": tile.quads[1]}
-    macros |= {"WARPS_N": tile.warps[0], "WARPS_M": tile.warps[1]}
-    return macros | {"A_MODE": a_mode, "B_MODE": b_mode}
+    return {"TYPE": kind, "TYPE4": four, "MASK": 255 if dtype == uint8 else 0}
 
 
 def variants() -> Iterator[tuple[str, Macros]]:
     """Template and macros of every shader that this file asks for."""
     modes = (DEEP, ALONG, ONE_BY_ONE)
     for dtype in (float32, int32, uint8):
-        yield "matmul", macros_of(dtype)
+        for b in (ALONG, ONE_BY_ONE):
+            yield from (("matmul", macros_for_cpu(dtype, rows, b)) for rows in CPU_ROWS)
         for tile in TILES:
             yield from (("matmul", macros_of(dtype, tile, a, b)) for a in modes for b in modes)
     yield "join", {}
