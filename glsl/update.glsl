@@ -5,6 +5,8 @@ float decayed(float p, float g, float decay) { return decay == 0.0 ? g : g + dec
 
 #if STATES == 0
 void op_sgd(inout float p, float g, inout float s[1]) { p -= number(0) * decayed(p, g, number(1)); }
+
+void op_ema(inout float p, float g, inout float s[1]) { p = number(0) * p + number(1) * g; }
 #endif
 
 #if STATES == 1

@@ -168,14 +168,6 @@ class C2PSA(nn.Module):
         return self.cv2(F.cat([past, self.m(through)], 1))
 
 
-class Upsample(nn.Module):
-    """Each cell twice along both axes: (N, C, H, W) gives (N, C, 2·H, 2·W)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        n, c, h, w = x.shape
-        return x.reshape(n, c, h, 1, w, 1).expand(n, c, h, 2, w, 2).reshape(n, c, 2 * h, 2 * w)
-
-
 class Concat(nn.Module):
     """Maps of one size, one after another."""
 
@@ -302,10 +294,10 @@ class YOLO11(nn.Module):
                 C3k2(c5, c5, repeats, True),
                 SPPF(c5),
                 C2PSA(c5, repeats),
-                Upsample(),  # (N, 256, 40, 40)
+                nn.Upsample(scale_factor=2),  # (N, 256, 40, 40)
                 Concat(),  # with 6
                 C3k2(c5 + c4, c4, repeats, deep),  # (N, 128, 40, 40)
-                Upsample(),  # (N, 128, 80, 80)
+                nn.Upsample(scale_factor=2),  # (N, 128, 80, 80)
                 Concat(),  # with 4
                 C3k2(c4 + c4, c3, repeats, deep),  # (N, 64, 80, 80)
                 Conv(c3, c3, 3, 2),  # (N, 64, 40, 40)

@@ -35,6 +35,7 @@ NN_FUNCTIONS = """
     pad one_hot embedding linear layer_norm group_norm batch_norm rms_norm instance_norm normalize
     conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
     max_pool1d max_pool2d avg_pool1d avg_pool2d adaptive_avg_pool1d adaptive_avg_pool2d
+    interpolate pixel_shuffle pixel_unshuffle
     mse_loss l1_loss smooth_l1_loss huber_loss cross_entropy nll_loss binary_cross_entropy
     binary_cross_entropy_with_logits kl_div cosine_similarity
 """
@@ -46,6 +47,7 @@ NOT_COMPARED = {
     "to": "every sample asks for a memory format",
     "take": "the row `take` selects along an axis, where PyTorch's function of that name flattens",
     "nn.functional.unfold": "Tensor.unfold is compared; im2col has no function of its own",
+    "nn.functional.interpolate-bicubic": "there is no bicubic interpolation",
     "nn.functional.silu-complex": "samples of complex numbers alone",
     "nn.functional.batch_norm-without_cudnn": "samples for CUDA alone",
 }

@@ -147,3 +147,4 @@ from .pooling import (
     max_pool2d,
 )
 from .products import bmm, einsum, linear, matmul, mm, outer
+from .resampling import interpolate, pixel_shuffle, pixel_unshuffle

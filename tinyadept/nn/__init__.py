@@ -47,4 +47,6 @@ from .pooling import (
     AvgPool2d,
     MaxPool1d,
     MaxPool2d,
+    PixelShuffle,
+    Upsample,
 )

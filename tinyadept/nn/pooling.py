@@ -1,4 +1,4 @@
-"""Layers that take the largest or the mean of windows."""
+"""Layers that change the resolution: pooling, resampling, and channels traded for cells."""
 
 from __future__ import annotations
 
@@ -151,3 +151,44 @@ class AdaptiveAvgPool2d(Module):
 
     def extra_repr(self) -> str:
         return f"output_size={self.output_size}"
+
+
+class Upsample(Module):
+    """Resampled spatial axes: (N, C, …) gives (N, C, size…).
+
+    Parameters
+    ----------
+    size, scale_factor, mode, align_corners
+        As in `tinyadept.functional.interpolate`, for errors as well.
+    """
+
+    def __init__(
+        self,
+        size: int | tuple[int, ...] | None = None,
+        scale_factor: float | tuple[float, ...] | None = None,
+        mode: str = "nearest",
+        align_corners: bool | None = None,
+    ):
+        super().__init__()
+        self.size, self.scale_factor, self.mode, self.align_corners = size, scale_factor, mode, align_corners
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.interpolate(input, self.size, self.scale_factor, self.mode, self.align_corners)
+
+    def extra_repr(self) -> str:
+        given = f"size={self.size}" if self.scale_factor is None else f"scale_factor={self.scale_factor}"
+        return f"{given}, mode={self.mode!r}"
+
+
+class PixelShuffle(Module):
+    """Channels as finer cells: (…, C · r², H, W) gives (…, C, H · r, W · r)."""
+
+    def __init__(self, upscale_factor: int):
+        super().__init__()
+        self.upscale_factor = upscale_factor
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.pixel_shuffle(input, self.upscale_factor)
+
+    def extra_repr(self) -> str:
+        return f"upscale_factor={self.upscale_factor}"

@@ -1,6 +1,6 @@
 """The table of operations, one module a family; `define` adds a row."""
 
-from . import create, elementwise, index, matmul, move, norm, random, reduce, update, window
+from . import create, elementwise, index, matmul, move, norm, random, reduce, resample, update, window
 from .table import Family, Move, Op, define, registry
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "random",
     "reduce",
     "registry",
+    "resample",
     "update",
     "window",
 ]

@@ -136,6 +136,10 @@ def descend_with_momentum(
     return p - lr * (g + momentum * v if nesterov else v), v
 
 
+def average(p: Any, g: Any, *, keep: float, share: float) -> tuple:
+    return (keep * p + share * g,)  # no optimiser's: p follows other weights, which stand where gradients do
+
+
 def scale_by_moments(
     p: Any,
     g: Any,
@@ -217,6 +221,7 @@ def scale_by_variance_with_momentum(
 ANY, SQUARE, SMALL = (-3.0, 3.0), (1.0, 9.0), (-0.9, 0.9)
 sgd = rule("sgd", descend, ANY, ANY)
 sgd_momentum = rule("sgd_momentum", descend_with_momentum, ANY, ANY, ANY)
+ema = rule("ema", average, ANY, ANY)
 adam = rule("adam", scale_by_moments, ANY, ANY, ANY, SQUARE)
 rmsprop = rule("rmsprop", scale_by_square, ANY, ANY, SQUARE)
 rmsprop_momentum = rule("rmsprop_momentum", scale_by_square_with_momentum, ANY, ANY, SQUARE, ANY)

@@ -82,6 +82,8 @@ TERMS: dict[str, Callable[[Case], int]] = {
     "pool_put": everything,
     "avg_pool": lambda case: prod(case.params["kernel"]) + 1,
     "avg_pool_input": lambda case: prod(case.params["kernel"]) + 1,
+    "resample": lambda case: 4 * len(case.params["sizes"]),
+    "resample_input": everything,
     "silu_slope": lambda case: 6,
 }
 

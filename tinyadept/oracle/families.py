@@ -336,6 +336,18 @@ def pool_index_case(d: Drawer, x: Shape, windows: Shape) -> tuple[list, dict]:
     return [d.floats(shape), index], {"shape": x, "apart": apart}
 
 
+def resample_case(d: Drawer) -> tuple[list, dict]:
+    rank, mode = d.int(1, 3), d.draw(st.sampled_from(("nearest", "nearest-exact", "linear")))
+    cells = tuple(d.int(1, 6) for _ in range(rank))
+    scales = tuple(d.draw(st.sampled_from((None, 0.5, 1.5, 2.0, 3.7))) for _ in range(rank))
+    sizes = tuple(max(1, int(n * s)) if s else d.int(1, 9) for n, s in zip(cells, scales, strict=True))
+    lead = d.int(1, 2), d.int(1, 3)
+    params = {"mode": mode, "corners": mode == "linear" and d.draw(st.booleans()), "scales": scales}
+    if d.op.name == "resample":
+        return [d.floats((*lead, *cells))], {"sizes": sizes, **params}
+    return [d.floats((*lead, *sizes))], {"sizes": cells, **params}
+
+
 FAMILIES: dict[str, Callable[[Drawer], tuple[list, dict]]] = {
     "elementwise": elementwise_case,
     "cast": cast_case,
@@ -359,6 +371,7 @@ FAMILIES: dict[str, Callable[[Drawer], tuple[list, dict]]] = {
     "random": random_case,
     "advance": advance_case,
     "update": update_case,
+    "resample": resample_case,
     "conv": conv_case,
     "conv_back": conv_case,
     "pool": pool_case,

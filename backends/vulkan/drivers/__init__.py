@@ -11,7 +11,23 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..shaders import Macros
-from . import conv, copying, elementwise, index, matmul, norm, pool, random, reduce, scan, sort, update
+from . import (
+    conv,
+    copying,
+    elementwise,
+    index,
+    matmul,
+    norm,
+    pool,
+    random,
+    reduce,
+    resample,
+    scan,
+    sort,
+    update,
+)
+
+DRIVERS = conv, copying, elementwise, index, matmul, norm, pool, random, reduce, resample, scan, sort, update
 
 FAMILIES: dict[str, Callable[..., Any]] = {
     "elementwise": elementwise.run,
@@ -25,6 +41,7 @@ FAMILIES: dict[str, Callable[..., Any]] = {
     "scan": scan.run,
     "norm": norm.run,
     "matmul": matmul.run,
+    "resample": resample.run,
     "sort": sort.run,
     "update": update.run,
     **index.FAMILIES,
@@ -39,5 +56,5 @@ ALWAYS = (("tick", {}), ("selftest", {}), ("fill", {}), ("copy", {"WIDE": 0}), (
 def variants() -> Iterator[tuple[str, Macros]]:
     """Template and macros of every shader that the package may ask for: what is shipped."""
     yield from ALWAYS
-    for driver in (conv, copying, elementwise, index, matmul, norm, pool, random, reduce, scan, sort, update):
+    for driver in DRIVERS:
         yield from driver.variants()
