@@ -10,7 +10,8 @@
 //     -DWARPS_N -DWARPS_M  32 lanes have four times as many rows and eight times as many columns, and so many
 //                          such groups make a tile
 //     -DA_MODE -DB_MODE how a side is loaded, four cells at a time; its edge is n or m, its depth k
-//   -DTILED=0           body for CPUs: no shared memory, 8 rows of four vec4 a lane; b dense along m
+//   -DTILED=0           body for CPUs: no shared memory, -DROWS=16 rows of four vec4 a lane; b dense along m,
+//                       and read in fours (-DB_MODE=ALONG) or one by one
 #define DEEP 0      // neighbours along the depth, on 16 bytes
 #define ALONG 1     // neighbours along the edge, likewise
 #define ONE_BY_ONE 2  // along the depth, with any strides
@@ -161,8 +162,8 @@ ivec2 lane_of_32() {
 #define EACH_RESULT(DO) EACH_ROW(DO, 0) EACH_ROW(DO, 1) EACH_ROW(DO, 2) EACH_ROW(DO, 3)
 #endif
 
-// Behind the edges some cells are read once more; what becomes of them is not written. The last tile, which may
-// lack some of its depth, comes first, so that those that are loaded while others are multiplied are whole.
+// Behind the edges some cells are read once more; what becomes of them is not written. The last tile, which
+// may lack some of its depth, comes first, so that those loaded while others are multiplied are whole.
 #define FIRST_A(i) \
     ivec2 place_a##i = place(i, ROWS, A_MODE); \
     int row##i = min(corner.x + place_a##i.x, push.n - (A_MODE == ALONG ? 4 : 1)); \
@@ -229,7 +230,7 @@ void main() {
 #else
 
 layout(local_size_x_id = 0) in;
-const int ROWS = 8, COLUMNS = 16;
+const int COLUMNS = 16;
 
 void main() {
     int down = (push.n + ROWS - 1) / ROWS, across = (push.m + COLUMNS - 1) / COLUMNS;
@@ -240,21 +241,21 @@ void main() {
         int inside = t % (down * across), outer = t / (down * across);
         int batch = outer % push.batches, split = outer / push.batches;
         ivec2 base = ivec2(push.a_offset, push.b_offset) + batch_offsets(batch);
-        int row = inside % down * ROWS, col = inside / down * COLUMNS;
+        int row = inside / across * ROWS, col = inside % across * COLUMNS;
         TYPE4 sums[ROWS][4];
         [[unroll]] for (int i = 0; i < ROWS; ++i)
             [[unroll]] for (int j = 0; j < 4; ++j) sums[i][j] = TYPE4(0);
-        bool whole = col + COLUMNS <= push.m && (base.y + col) % 4 == 0 && push.b_row % 4 == 0;
         int at[ROWS];
         [[unroll]] for (int i = 0; i < ROWS; ++i) at[i] = base.x + min(row + i, push.n - 1) * push.a_row;
         for (int d = split * part, last = min(push.k, d + part); d < last; ++d) {
             TYPE4 right[4];
-            int from = base.y + d * push.b_row + col;
-            if (whole)
-                [[unroll]] for (int j = 0; j < 4; ++j) right[j] = b4[(from >> 2) + j];
-            else
-                [[unroll]] for (int j = 0; j < COLUMNS; ++j)
-                    right[j / 4][j % 4] = col + j < push.m ? b[from + j] : TYPE(0);
+            int from = base.y + d * push.b_row;
+#if B_MODE == ALONG
+            [[unroll]] for (int j = 0; j < 4; ++j) right[j] = b4[(from + min(col + 4 * j, push.m - 4)) >> 2];
+#else
+            [[unroll]] for (int j = 0; j < COLUMNS; ++j)
+                right[j / 4][j % 4] = b[from + min(col + j, push.m - 1)];
+#endif
             [[unroll]] for (int i = 0; i < ROWS; ++i) {
                 TYPE left = a[at[i] + d * push.a_col];
                 [[unroll]] for (int j = 0; j < 4; ++j) sums[i][j] = mad(left, right[j], sums[i][j]);

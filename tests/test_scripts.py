@@ -137,6 +137,13 @@ def test_bench_prints_a_row():
     assert re.search(r"cores; .*Python 3", result.stdout)
 
 
+def test_bench_prints_a_row_on_vulkan():
+    result = run("bench.py", "--device", "vulkan", "--only", "matmul 4 x 128", "--rounds", "1")
+    assert result.returncode == 0, result.stderr
+    assert re.search(r"^matmul 4 x 128 .* TFLOP/s  PyTorch .* TFLOP/s .*x$", result.stdout, re.MULTILINE)
+    assert re.search(r"^tinyadept .*, on .* \(.*, Vulkan .*\), by kp ", result.stdout, re.MULTILINE)
+
+
 def test_bench_refuses_an_unknown_row():
     result = run("bench.py", "--only", "fortran")
     assert result.returncode == 2

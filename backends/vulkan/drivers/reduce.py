@@ -15,7 +15,7 @@ from tinyadept.ops.table import Op
 from tinyadept.tensor import Buffer, Tensor
 from tinyadept.view import Shape, View
 
-from ..arena import Block
+from ..arena import ALIGNMENT, Block, Span
 from ..shaders import Macros
 from ..walk import walk
 from .copying import deliver, halves
@@ -27,6 +27,7 @@ SECOND = Struct(f"i{MAX_AXES}i").pack
 FOUR = 4
 WIDTHS = ((1, 1), (FOUR, 1), (1, FOUR))  # along and across
 HELD = 32  # elements that a lane keeps in registers, at most
+BATCH = 8  # states that a lane reads at once; glsl/reduce.comp has the same
 LINE = 32  # neighbouring lanes that read neighbouring columns, so that whole cache lines are used
 LONGEST = 1 << 14  # loads: after 65,535 rounds of its loops, lavapipe stops an invocation and says nothing
 # Words of a State in glsl/reduce.glsl; the second number is that of integers.
@@ -143,7 +144,7 @@ def machine(gpu: Any) -> Machine:
     most = LONGEST if gpu.device.is_cpu else 1 << 31
     if gpu.tiled:
         team = min(2 * gpu.local, gpu.device.limits.workgroup_invocations)
-        return Machine(gpu.local // 2, team, 1 << 17, 64, HELD, 4, most)
+        return Machine(gpu.local // 2, team, 1 << 17, 64, HELD, 32, most)
     return Machine(gpu.local, gpu.local, 4 * gpu.local, 64, HELD, 256, most)
 
 
@@ -182,7 +183,11 @@ def launch(gpu: Any, fold: Fold, sources: Sequence[Block], target: Block) -> Non
         dispatch(gpu, {**macros, "PARTS": 0, "MERGE": 0}, plan, push, (target, *sources))
         return
     results = plan.kept.size * plan.across
-    states = gpu.allocator.allocate(words * results * plan.parts)
+    # The place of the result says which half: where folds follow each other and results lie side by side,
+    # none waits until the states of the last one have been read.
+    size, apart = words * results * plan.parts, ALIGNMENT // 4
+    scratch = gpu.allocator.allocate(2 * size + apart)
+    states = scratch.part(target.first // ALIGNMENT % 2 * (size + apart), size)
     at = states.offset // words
     push = packed(fold.plans, fold.sizes, at, starts)
     dispatch(gpu, {**macros, "PARTS": 1, "MERGE": 0}, plan, push, (states, *sources))
@@ -200,7 +205,7 @@ def packed(plans: tuple[Plan, ...], sizes: tuple[float, float], to: int, starts:
     return push if len(plans) == 1 else push + SECOND(starts[1], *plans[1].strides)
 
 
-def dispatch(gpu: Any, macros: dict, plan: Plan, push: bytes, bindings: Sequence[Block]) -> None:
+def dispatch(gpu: Any, macros: dict, plan: Plan, push: bytes, bindings: Sequence[Block | Span]) -> None:
     shader = gpu.shaders.get("reduce", macros, plan.constants)
     gpu.queue.dispatch(shader, groups(gpu, *plan.work), push, bindings)
 
@@ -278,10 +283,10 @@ def spread(machine: Machine, kept: int, folded: int, beside: bool, loads: int) -
 
 def merging(machine: Machine, results: int, parts: int) -> Plan:
     """How states are folded: a row of them for each part."""
-    group = machine.team
-    fold = min(power_of_two(parts), group // min(LINE, power_of_two(results), group))
+    fold, line = power_of_two(-(-parts // BATCH)), min(LINE, power_of_two(results))
+    group = machine.lanes if fold * line <= machine.lanes else machine.team
     kept, folded = Axes((results,), (1,)), Axes((parts,), (results,))
-    return Plan(kept, folded, 0, 1, 1, 0, True, Lanes(group, fold, 1))
+    return Plan(kept, folded, 0, 1, 1, 0, True, Lanes(group, min(fold, group // min(line, group)), 1))
 
 
 def power_of_two(n: int) -> int:
