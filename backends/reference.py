@@ -12,7 +12,6 @@ from tinyadept.ops.table import Op
 from tinyadept.tensor import Buffer, Tensor
 from tinyadept.view import Shape
 
-
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
 KEPT, LARGE = 256 << 20, 32 << 20  # bytes
 

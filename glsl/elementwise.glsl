@@ -37,6 +37,7 @@ T op_maximum(T a, T b) { return is_nan(a) ? a : is_nan(b) ? b : max(a, b); }
 T op_minimum(T a, T b) { return is_nan(a) ? a : is_nan(b) ? b : min(a, b); }
 T op_clamp(T a, T low, T high) { return op_minimum(op_maximum(a, low), high); }
 T op_relu(T a) { return op_maximum(a, T(0)); }
+T op_relu_input(T g, T a) { return !is_nan(a) && a <= T(0) ? T(0) : g; }
 
 #if FLOATING
 // --- floats ------------------------------------------------------------------------------------------------
@@ -78,6 +79,15 @@ float op_atan(float a) { return math_atan(a); }
 float op_tanh(float a) { return math_tanh(a); }
 float op_erf(float a) { return math_erf(a); }
 float op_sigmoid(float a) { return math_sigmoid(a); }
+float op_bce_logits(float x, float t) {
+    precise float apart = (x > 0.0 || is_nan(x) ? x : 0.0) - x * t;
+    return apart + math_log1p(math_exp(-abs(x)));
+}
+float op_bce_slope(float x, float t) {
+    float small = math_sigmoid(-abs(x));
+    precise float apart = 1.0 - t;
+    return x > 0.0 ? apart - small : small - t;
+}
 
 float op_leaky_relu(float a, float slope) { return a > 0.0 ? a : a * slope; }
 float op_elu(float a, float alpha) { return a > 0.0 ? a : alpha * math_expm1(a); }

@@ -71,7 +71,7 @@ def test_every_layer_agrees(device, recorded):
 @golden
 @pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
-def later_loss_and_all_gradients_agree(device, recorded):
+def test_loss_and_all_gradients_agree(device, recorded):
     model = loaded(device).train()
     labels, boxes = (ta.tensor(x, device=device) for x in padded_objects(recorded))
     levels = model(ta.tensor(recorded["x"], device=device))

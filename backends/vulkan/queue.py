@@ -289,12 +289,10 @@ class Queue:
         captured, self.captured = self.captured, None
         if captured is None:
             raise RuntimeError("end_capture() without start_capture()")
-        batch = Batch()
-        for dispatch in captured:
-            batch.append(dispatch)
+        entries = levelled(captured)
         fence = self.driver.fence
-        commands = [fence if entry is None else entry.command for entry in batch.entries]
-        return Replay(self.driver.record([*commands, fence, self.tick]), batch.entries)
+        commands = [fence if entry is None else entry.command for entry in entries]
+        return Replay(self.driver.record([*commands, fence, self.tick]), entries)
 
     @contextmanager
     def uncaptured(self) -> Iterator[None]:
@@ -319,6 +317,27 @@ class Queue:
         self.recordings.clear()
         for key in [key for key in self.pipelines if memory in key]:
             del self.pipelines[key]
+
+
+def levelled(dispatches: Sequence[Dispatch]) -> Entries:
+    """The same dispatches with as few fences as they allow: each right after the last that it waits for.
+
+    Those of a level do not wait for each other. Whatever waited for another is on a later level than that
+    one, so that all of them still see what they saw in the order in which they were noted.
+    """
+    levels: list[tuple[Hazards, Entries]] = []
+    for dispatch in dispatches:
+        at = len(levels)
+        while at and not levels[at - 1][0].conflict(dispatch.reads, dispatch.writes):
+            at -= 1
+        if at == len(levels):
+            levels.append((Hazards(), []))
+        levels[at][0].add(dispatch.reads, dispatch.writes)
+        levels[at][1].append(dispatch)
+    entries: Entries = []
+    for _, level in levels:
+        entries += [None, *level] if entries else level
+    return entries
 
 
 def pack(*words: int | float) -> bytes:

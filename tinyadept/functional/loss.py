@@ -7,6 +7,7 @@ from math import exp, prod
 from .. import dtypes
 from ..ops import elementwise
 from ..ops.elementwise import where
+from ..ops.entropy import cross_entropy as cross_entropy_rows
 from ..ops.index import take
 from ..ops.table import broadcast
 from ..tensor import Tensor
@@ -129,7 +130,7 @@ def binary_cross_entropy_with_logits(
     """
     same_shape("binary_cross_entropy_with_logits", input, target)
     if pos_weight is None:
-        loss = (1 - target) * input + softplus(-input, threshold=float("inf"))
+        loss = elementwise.bce_logits(input, target)
     else:
         loss = (1 - target) * input + (1 + (pos_weight - 1) * target) * softplus(
             -input, threshold=float("inf")
@@ -210,13 +211,26 @@ def cross_entropy(
     if target.is_floating_point:
         return soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     axis, target = checked_classes("cross_entropy", input, target, weight)
+    if weight is None:
+        loss = class_losses(input, target, axis, ignore_index, label_smoothing)
+        return (
+            loss.sum() / (target != ignore_index).sum() if reduction == "mean" else reduced(loss, reduction)
+        )
     logs = input.log_softmax(axis)
     loss, share = picked(logs, target, weight, ignore_index, axis)
     if label_smoothing:
-        scaled = logs if weight is None else logs * along(weight, input.ndim, axis)
+        scaled = logs * along(weight, input.ndim, axis)
         even = where(target == ignore_index, 0.0, -scaled.sum(axis))
         loss = loss * (1 - label_smoothing) + even * (label_smoothing / input.shape[axis])
     return weighted(loss, share, reduction)
+
+
+def class_losses(input: Tensor, target: Tensor, axis: int, ignore: int, smoothing: float) -> Tensor:
+    """The loss of each sample, 0 where ignored; without storing the softmax."""
+    order = (*(a for a in range(input.ndim) if a != axis), axis)
+    logits = input.permute(*order).reshape(target.numel(), input.shape[axis])  # (N, C)
+    labels = target.reshape(target.numel())
+    return cross_entropy_rows(logits, labels, ignore=ignore, smoothing=smoothing).reshape(*target.shape)
 
 
 def soft_cross_entropy(

@@ -24,8 +24,9 @@ def layer_norm(
     ValueError
         If the last axes of the input, or a parameter, have another shape than `normalized_shape`.
     """
-    x = rows.normalize(input, axes=last_axes("layer_norm", input, normalized_shape, weight, bias), eps=eps)
-    return affine(x, weight, bias)
+    axes = last_axes("layer_norm", input, normalized_shape, weight, bias)
+    lead = (1,) * (input.ndim - len(axes))
+    return scaled(input, weight, bias, (*lead, *input.shape[input.ndim - len(axes) :]), axes, eps)
 
 
 def rms_norm(
@@ -57,8 +58,10 @@ def group_norm(
             f"group_norm: cannot divide the channels of shape {input.shape} into {num_groups} groups"
         )
     n, c, *rest = input.shape
-    grouped = input.reshape(n, num_groups, c // num_groups * prod(rest))
-    return per_channel(rows.normalize(grouped, axes=(2,), eps=eps).reshape(*input.shape), weight, bias)
+    check_channels(input, weight, bias)
+    grouped = input.reshape(n, num_groups, c // num_groups, prod(rest))
+    line = (1, num_groups, c // num_groups, 1)
+    return scaled(grouped, weight, bias, line, (2, 3), eps).reshape(*input.shape)
 
 
 def batch_norm(
@@ -109,14 +112,16 @@ def batch_norm(
             running_mean.mul_(1 - momentum).add_(input.mean(axes) * momentum)
         if running_var is not None:
             running_var.mul_(1 - momentum).add_(input.var(axes) * momentum)
-    return per_channel(rows.normalize(input, axes=axes, eps=eps), weight, bias)
+    return scaled(input, weight, bias, (1, -1, *(1,) * (input.ndim - 2)), axes, eps)
 
 
 def instance_norm(
     input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
     """Over each channel of each sample by itself: (N, C, …)."""
-    return per_channel(rows.normalize(input, axes=tuple(range(2, input.ndim)), eps=eps), weight, bias)
+    check_channels(input, weight, bias)
+    axes, line = tuple(range(2, input.ndim)), (1, -1, *(1,) * (input.ndim - 2))
+    return scaled(input, weight, bias, line, axes, eps)
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
@@ -136,6 +141,17 @@ def last_axes(
     return tuple(range(x.ndim - len(shape), x.ndim))
 
 
+def scaled(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, line: tuple, axes: tuple, eps: float
+) -> Tensor:
+    """x̂ · weight + bias, both reshaped to `line`."""
+    if weight is None:
+        x = rows.normalize(x, axes=axes, eps=eps)
+        return x if bias is None else x + bias.reshape(*line)
+    given = [p.reshape(*line) for p in (weight, bias) if p is not None]
+    return rows.normalize(x, *given, axes=axes, eps=eps)
+
+
 def affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     x = x if weight is None else x * weight
     return x if bias is None else x + bias
@@ -143,10 +159,15 @@ def affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
 
 def per_channel(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """Scale and shift along axis 1."""
-    for given in (weight, bias):
-        if given is not None and given.shape != x.shape[1:2]:
-            raise ValueError(f"a parameter of shape {given.shape} for {x.shape[1]} channels")
+    check_channels(x, weight, bias)
     line = (-1,) + (1,) * (x.ndim - 2)
     return affine(
         x, None if weight is None else weight.reshape(*line), None if bias is None else bias.reshape(*line)
     )
+
+
+def check_channels(x: Tensor, *parameters: Tensor | None) -> None:
+    """Refuse parameters that do not have one entry for each entry of axis 1."""
+    for given in parameters:
+        if given is not None and given.shape != x.shape[1:2]:
+            raise ValueError(f"a parameter of shape {given.shape} for {x.shape[1]} channels")

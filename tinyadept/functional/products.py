@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 from ..operators import multiplied
+from ..ops import matmul as rows
 from ..tensor import Tensor
 
 
@@ -24,8 +25,12 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """
     if weight.ndim not in (1, 2) or not input.shape or input.shape[-1] != weight.shape[-1]:
         raise ValueError(f"linear: input {input.shape} and weight {weight.shape}: expected (…, I) and (O, I)")
-    out = multiplied(input, weight.T)
-    return out if bias is None else out + bias
+    if weight.ndim == 1 or (bias is not None and bias.shape != weight.shape[:1]):
+        out = multiplied(input, weight.T)
+        return out if bias is None else out + bias
+    lead = input.shape[:-1]
+    given = (weight,) if bias is None else (weight, bias)
+    return rows.linear(input.reshape(prod(lead), input.shape[-1]), *given).reshape(*lead, weight.shape[0])
 
 
 def outer(input: Tensor, vec2: Tensor) -> Tensor:

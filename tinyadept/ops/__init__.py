@@ -1,6 +1,19 @@
 """The table of operations, one module a family; `define` adds a row."""
 
-from . import create, elementwise, index, matmul, move, norm, random, reduce, resample, update, window
+from . import (
+    create,
+    elementwise,
+    entropy,
+    index,
+    matmul,
+    move,
+    norm,
+    random,
+    reduce,
+    resample,
+    update,
+    window,
+)
 from .table import Family, Move, Op, define, registry
 
 __all__ = [
@@ -10,6 +23,7 @@ __all__ = [
     "create",
     "define",
     "elementwise",
+    "entropy",
     "index",
     "matmul",
     "move",

@@ -325,7 +325,18 @@ def mish_slope(a: Tensor) -> Tensor:
 
 
 relu = define(
-    elementwise, "relu", lambda a: np.maximum(a, a.dtype.type(0)), lambda g, out, a: where(out <= 0, 0.0, g)
+    elementwise,
+    "relu",
+    lambda a: np.maximum(a, a.dtype.type(0)),
+    lambda g, out, a: relu_input(g, out),
+)
+relu_input = define(  # g where a is positive or NaN
+    elementwise,
+    "relu_input",
+    lambda g, a: choose(a <= 0, np.zeros((), g.dtype), g),
+    lambda h, out, g, a: relu_input(h, a),
+    lambda h, out, g, a: level(h),
+    takes="number",
 )
 leaky_relu = define(
     elementwise,
@@ -408,4 +419,36 @@ silu_slope = define(
     lambda g, out, a: g * silu_bend(a),
     takes="strict float",
     ulps=8.0,
+)
+
+# --- binary cross-entropy of logits x and targets t: max(x, 0) - x · t + log(1 + exp(-|x|)) -----------------
+
+
+def bce_logits_of(x: np.ndarray, t: np.ndarray) -> np.ndarray:
+    return np.maximum(x, 0) - x * t + np.log1p(np.exp(-np.abs(x)))
+
+
+def slope_of_bce(x: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """sigmoid(x) - t, also where both are nearly one."""
+    small = np.exp(-np.abs(x)) / (1 + np.exp(-np.abs(x)))  # sigmoid(-|x|)
+    return np.where(x > 0, (1 - t) - small, small - t)
+
+
+bce_logits = define(
+    elementwise,
+    "bce_logits",
+    bce_logits_of,
+    lambda g, out, x, t: g * bce_slope(x, t),
+    lambda g, out, x, t: -g * x,
+    takes="strict float",
+    domain=((-3.0, 3.0), (0.0, 1.0)),
+)
+bce_slope = define(
+    elementwise,
+    "bce_slope",
+    slope_of_bce,
+    lambda g, out, x, t: g * (sigmoid(x) * sigmoid(-x)),
+    lambda g, out, x, t: -g,
+    takes="strict float",
+    domain=((-3.0, 3.0), (0.0, 1.0)),
 )

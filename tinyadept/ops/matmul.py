@@ -28,3 +28,31 @@ matmul = define(
     lambda g, out, a, b: matmul(a.mT, g),  # (…, k, n) @ (…, n, m)
     takes="number",
 )
+
+
+def infer_linear(op: Any, inputs: tuple, params: dict) -> tuple:
+    ready, dtype = met(op, inputs)
+    x, w = ready[0].layout.shape, ready[1].layout.shape
+    if len(x) != 2 or len(w) != 2 or x[1] != w[1]:
+        raise ValueError(f"linear: input {x} and weight {w}: expected (n, I) and (O, I)")
+    if len(ready) > 2 and ready[2].shape != w[:1]:
+        raise ValueError(f"linear: a bias of shape {ready[2].shape} for {w[0]} outputs")
+    return ready, (x[0], w[0]), dtype
+
+
+def np_linear(x: np.ndarray, w: np.ndarray, b: np.ndarray | None = None) -> np.ndarray:
+    y = np.matmul(x, w.T)
+    return y if b is None else np.add(y, b, out=y)
+
+
+layer = Family("linear", infer_linear)
+
+linear = define(  # x (n, I), w (O, I) and perhaps b (O,) give (n, O)
+    layer,
+    "linear",
+    np_linear,
+    lambda g, out, x, w, b=None: matmul(g, w),
+    lambda g, out, x, w, b=None: matmul(g.mT, x),
+    lambda g, out, x, w, b: g.sum(0),
+    takes="number",
+)

@@ -16,12 +16,15 @@ from ..tensor import Tensor
 from ..view import normal_axes, normal_axis
 from .elementwise import exp
 from .reduce import fold_mean
-from .table import Family, define, met
+from .table import Family, broadcast, define, met
 
 
 def infer(op: Any, inputs: tuple, params: dict) -> tuple:
     inputs, dtype = met(op, inputs)
     shape = inputs[0].layout.shape
+    for x in inputs[1:]:
+        if broadcast(op.name, shape, x.layout.shape) != shape or x.ndim != len(shape):
+            raise ValueError(f"{op.name}: shape {x.shape} does not broadcast to {shape}, axis by axis")
     if "axis" in params:
         params["axis"] = normal_axis(params["axis"], len(shape))
     else:
@@ -81,9 +84,18 @@ log_softmax = define(
 # --- x̂ = (x - mean) / √(var + eps): layer, group, instance and batch normalisation differ in axes
 
 
-def np_normalize(a: np.ndarray, axes: tuple, eps: float) -> np.ndarray:
+def np_normalize(
+    a: np.ndarray, w: np.ndarray | None = None, b: np.ndarray | None = None, *, axes: tuple, eps: float
+) -> np.ndarray:
     apart, scale = centred(a, axes, eps)
-    return np.multiply(apart, scale, out=apart)
+    if w is None:
+        apart *= scale
+    elif constant_along(w.shape, axes):
+        apart *= scale * w
+    else:
+        apart *= scale
+        apart *= w
+    return apart if b is None else np.add(apart, b, out=apart)
 
 
 def centred(a: np.ndarray, axes: tuple, eps: float) -> tuple[np.ndarray, np.ndarray]:
@@ -93,35 +105,69 @@ def centred(a: np.ndarray, axes: tuple, eps: float) -> tuple[np.ndarray, np.ndar
     return apart, (1 / np.sqrt(square + eps)).astype(a.dtype)
 
 
-def np_normalize_input(g: np.ndarray, a: np.ndarray, axes: tuple, eps: float) -> np.ndarray:
+def constant_along(shape: tuple, axes: tuple) -> bool:
+    """Whether a weight of this shape has one value for all that is brought to a common scale."""
+    return all(shape[axis] == 1 for axis in axes)
+
+
+def np_normalize_input(
+    g: np.ndarray, a: np.ndarray, w: np.ndarray | None = None, *, axes: tuple, eps: float
+) -> np.ndarray:
     apart, scale = centred(a, axes, eps)
     apart *= scale  # x̂
+    if w is not None and not constant_along(w.shape, axes):
+        g, w = g * w, None
     along = fold_mean(g * apart, axes).astype(a.dtype)
-    return scale * (g - fold_mean(g, axes).astype(a.dtype) - apart * along)
+    # Most of g may be its mean, which is taken away before anything is rounded.
+    rest = np.subtract(g, fold_mean(g, axes), out=np.empty_like(apart), casting="same_kind")
+    apart *= along
+    rest -= apart
+    rest *= scale if w is None else scale * w
+    return rest
 
 
-def normalize_input_formula(a: Tensor, g: Tensor, axes: tuple, eps: float) -> Tensor:
+def normalize_input_formula(a: Tensor, g: Tensor, *w: Tensor, axes: tuple, eps: float) -> Tensor:
     apart = a - a.mean(axes, keepdim=True)
     scale = ((apart * apart).mean(axes, keepdim=True) + eps).rsqrt()
     hat = apart * scale
+    g = g * w[0] if w else g
     return scale * (g - g.mean(axes, keepdim=True) - hat * (g * hat).mean(axes, keepdim=True))
+
+
+def scale_of(g: Tensor, a: Tensor, shape: tuple, axes: tuple, eps: float) -> Tensor:
+    """The gradient of the weight: Σ g · x̂ over what it is repeated along."""
+    return (g * normalize(a, axes=axes, eps=eps)).sum_to(shape)
 
 
 normalize = define(
     rows,
     "normalize",
     np_normalize,
-    lambda g, out, a, axes, eps: normalize_input(g, a, axes=axes, eps=eps),
+    lambda g, out, a, w=None, b=None, **p: normalize_input(g, a, *given(w), **p),
+    lambda g, out, a, w, b=None, **p: scale_of(g, a, w.shape, **p),
+    lambda g, out, a, w, b, **p: g,
     takes="strict float",
 )
 normalize_input = define(
     rows,
     "normalize_input",
     np_normalize_input,
-    lambda h, out, g, a, axes, eps: normalize_input(h, a, axes=axes, eps=eps),  # linear and symmetric in g
-    lambda h, out, g, a, axes, eps: through(lambda a, g: normalize_input_formula(a, g, axes, eps), h, a, g),
+    # Linear in g; without a weight, symmetric as well.
+    lambda h, out, g, a, w=None, **p: weighted(normalize_input(h, a, **p), w),
+    lambda h, out, g, a, w=None, **p: through(
+        lambda a, g, *w: normalize_input_formula(a, g, *w, **p), h, a, g, *given(w)
+    ),
+    lambda h, out, g, a, w, **p: normalize_input(h, a, **p) * g,
     takes="strict float",
 )
+
+
+def given(w: Tensor | None) -> tuple[Tensor, ...]:
+    return () if w is None else (w,)
+
+
+def weighted(x: Tensor, w: Tensor | None) -> Tensor:
+    return x if w is None else x * w
 
 
 # --- x̂ = x / √(mean x² + eps) -------------------------------------------------------------------------

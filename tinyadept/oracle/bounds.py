@@ -74,6 +74,7 @@ TERMS: dict[str, Callable[[Case], int]] = {
     "mean": folded,
     "cumsum": lambda case: (case.inputs[0].view.shape or (1,))[case.params["axis"]],
     "matmul": lambda case: case.inputs[0].view.shape[-1] + 1,
+    "linear": lambda case: case.inputs[0].view.shape[-1] + 2,
     "conv": lambda case: prod(case.inputs[1].view.shape[1:]) + len(case.inputs) - 1,  # with a bias or without
     "conv_input": lambda case: prod(case.inputs[1].view.shape) + 1,
     "conv_weight": everything,
@@ -90,7 +91,8 @@ TERMS: dict[str, Callable[[Case], int]] = {
 
 def normalised_terms(case: Case) -> np.ndarray:
     """Of a normalisation's gradient: scale · (|g| + mean |g| + |x̂| · mean |g · x̂|)."""
-    g, a = (x.values.astype(np.float64) for x in case.inputs)
+    g, a, *w = (x.values.astype(np.float64) for x in case.inputs)
+    g = g * w[0] if w else g
     axes, centred = case.params["axes"], not case.op.name.startswith("rms")
     apart = a - a.mean(axes, keepdims=True) if centred else a
     scale = 1 / np.sqrt(np.square(apart).mean(axes, keepdims=True) + case.params["eps"])
@@ -99,8 +101,34 @@ def normalised_terms(case: Case) -> np.ndarray:
     return scale * (g + g.mean(axes, keepdims=True) + hat * (g * hat).mean(axes, keepdims=True))
 
 
+def affine_terms(case: Case) -> np.ndarray:
+    """Of a normalisation with a weight and perhaps a bias: |x̂ · w| + |b|; without, nothing."""
+    if len(case.inputs) == 1:
+        return np.zeros(case.inputs[0].view.shape)
+    scaled = np.abs(replace(case, inputs=case.inputs[:2]).truth())
+    return scaled + sum(np.abs(x.values) for x in case.inputs[2:])
+
+
+def entropy_terms(case: Case) -> np.ndarray:
+    """Of a cross-entropy: log Σ exp and the logits that are subtracted from it, all from the largest one on."""
+    logits = case.inputs[0].values.astype(np.float64)
+    return 2 * np.ptp(logits, 1) + np.log(logits.shape[1])
+
+
+def entropy_input_terms(case: Case) -> np.ndarray:
+    """Of its gradient: |g| · (softmax + what is subtracted from it, 1 in all)."""
+    g, logits, _ = (x.values.astype(np.float64) for x in case.inputs)
+    parts = np.exp(logits - logits.max(1, keepdims=True, initial=-np.inf))
+    return np.abs(g)[:, None] * (parts / parts.sum(1, keepdims=True) + 1)
+
+
 # Σ|terms| of ops whose terms cannot be had that way.
 SUMS: dict[str, Callable[[Case], np.ndarray]] = {
+    "bce_logits": lambda case: np.abs(case.inputs[0].values.astype(np.float64)),
+    "bce_slope": lambda case: np.ones(case.inputs[0].view.shape),
+    "cross_entropy": entropy_terms,
+    "cross_entropy_input": entropy_input_terms,
+    "normalize": affine_terms,
     "normalize_input": normalised_terms,
     "rms_normalize_input": normalised_terms,
 }

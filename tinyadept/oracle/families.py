@@ -214,12 +214,31 @@ def matmul_case(d: Drawer) -> tuple[list, dict]:
     return [d.floats((*left, n, k)), d.floats((*right, k, m))], {}
 
 
+def linear_case(d: Drawer) -> tuple[list, dict]:
+    n, k, m = (d.draw(st.sampled_from((1, 2, 3, 5, 8, 17, 0))) for _ in range(3))
+    bias = [d.floats((m,))] if d.draw(st.booleans()) else []
+    return [d.floats((n, k)), d.floats((m, k)), *bias], {}
+
+
+def entropy_case(d: Drawer) -> tuple[list, dict]:
+    n, c = d.int(0, 6), d.draw(st.sampled_from((1, 2, 5, 17, 70)))
+    ignore = d.draw(st.sampled_from((-100, 0)))
+    labels = d.rng.integers(0, c, n).astype(np.int32)
+    labels[d.rng.random(n) < 0.2] = ignore
+    given = [d.floats((n, c)), laid_out(d.draw, labels)]
+    params = {"ignore": ignore, "smoothing": d.draw(st.sampled_from((0.0, 0.1)))}
+    return ([d.floats((n,)), *given] if d.op.name.endswith("_input") else given), params
+
+
 def norm_case(d: Drawer) -> tuple[list, dict]:
     shape = d.shape(1, 4, shortest=1)
     if "softmax" in d.op.name:
         return [d.floats(shape)], {"axis": d.axis(shape)}
-    axes = d.axes(shape)
-    return [d.floats(shape) for _ in d.op.vjps], {"axes": axes, "eps": 1e-2}
+    axes, sources = d.axes(shape), 2 if d.op.name.endswith("_input") else 1
+    most = len(d.op.vjps) - sources  # a weight, and a bias
+    line = tuple(n if d.draw(st.booleans()) else 1 for n in shape)
+    affine = [d.floats(line) for _ in range(d.int(0, most))]
+    return [*(d.floats(shape) for _ in range(sources)), *affine], {"axes": axes, "eps": 1e-2}
 
 
 def random_case(d: Drawer) -> tuple[list, dict]:
@@ -367,6 +386,8 @@ FAMILIES: dict[str, Callable[[Drawer], tuple[list, dict]]] = {
     "nonzero": nonzero_case,
     "sort": sort_case,
     "matmul": matmul_case,
+    "linear": linear_case,
+    "entropy": entropy_case,
     "norm": norm_case,
     "random": random_case,
     "advance": advance_case,

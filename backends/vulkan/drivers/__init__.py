@@ -15,6 +15,7 @@ from . import (
     conv,
     copying,
     elementwise,
+    entropy,
     index,
     matmul,
     norm,
@@ -27,7 +28,22 @@ from . import (
     update,
 )
 
-DRIVERS = conv, copying, elementwise, index, matmul, norm, pool, random, reduce, resample, scan, sort, update
+DRIVERS = (
+    conv,
+    copying,
+    elementwise,
+    entropy,
+    index,
+    matmul,
+    norm,
+    pool,
+    random,
+    reduce,
+    resample,
+    scan,
+    sort,
+    update,
+)
 
 FAMILIES: dict[str, Callable[..., Any]] = {
     "elementwise": elementwise.run,
@@ -41,6 +57,8 @@ FAMILIES: dict[str, Callable[..., Any]] = {
     "scan": scan.run,
     "norm": norm.run,
     "matmul": matmul.run,
+    "linear": matmul.run,
+    "entropy": entropy.run,
     "resample": resample.run,
     "sort": sort.run,
     "update": update.run,

@@ -111,14 +111,19 @@ def run(
     gpu: Any, op: Op, inputs: tuple, shape: Shape, dtype: np.dtype, params: dict, into: Tensor | None = None
 ) -> Buffer | None:
     """Run a product; see `tinyadept.backends.vulkan.drivers`."""
-    a, b = inputs
+    a, b = inputs[:2]
     gpu.check(a.dtype, op.name)
+    if op.name == "linear":
+        b = wrap(b.buffer, b.layout.permute((1, 0)), b.dtype, gpu)
     out = gpu.allocator.allocate(prod(shape))
     if a.shape[-1] == 0:
         gpu.transfer.fill(out, 0)
     elif out.words:
         multiply(gpu, a, b, out, shape, dtype)
     buffer = Buffer(out)
+    if len(inputs) > 2 and out.words:
+        whole = wrap(buffer, View.dense(shape), dtype, gpu)
+        gpu.families["elementwise"](gpu, registry["add"], (whole, inputs[2]), shape, dtype, {}, whole)
     if into is None:
         return buffer
     copied = (wrap(buffer, View.dense(shape), dtype, gpu),)

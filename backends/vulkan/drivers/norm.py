@@ -11,13 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinyadept.errors import Unsupported
-from tinyadept.ops.table import Op
-from tinyadept.tensor import Buffer, Tensor
+from tinyadept.ops.norm import constant_along
+from tinyadept.ops.table import Op, registry
+from tinyadept.tensor import Buffer, Tensor, wrap
 from tinyadept.view import Shape, View
 
 from ..arena import Block
 from ..shaders import Macros
 from ..walk import walk
+from . import elementwise
 from .copying import deliver
 from .elementwise import rows_of
 from .reduce import (
@@ -87,10 +89,23 @@ def run(
     block = gpu.allocator.allocate(prod(shape))
     if block.words:
         axes = params["axes"] if "axes" in params else (params["axis"],) if shape else ()
-        sources = inputs[::-1]  # the tensor that is brought to scale, then the gradient
+        count = sources_of(op)
+        sources, affine = inputs[:count], inputs[count:]
+        if count == 2 and affine and not constant_along(affine[0].shape, axes):
+            g = elementwise.run(gpu, registry["mul"], (inputs[0], affine[0]), shape, dtype, {})
+            sources, affine = (wrap(g, View.dense(shape), dtype, gpu), sources[1]), ()
+        sources = sources[::-1]  # the tensor that is brought to scale, then the gradient
         rows = make_rows(machine(gpu), axes, *(x.layout for x in sources))
         scale(gpu, op.name, rows, [x.buffer.data for x in sources], block, float(params.get("eps", 0)))
+        whole = wrap(Buffer(block), View.dense(shape), dtype, gpu)
+        for name, x in zip(("mul", "add"), affine):
+            elementwise.run(gpu, registry[name], (whole, x), shape, dtype, {}, whole)
     return deliver(gpu, block, shape, dtype, into)
+
+
+def sources_of(op: Op) -> int:
+    """How many inputs have elements of rows: one, and a gradient. Others are a weight and a bias."""
+    return 2 if op.name.endswith("_input") else 1
 
 
 def scale(gpu: Any, op: str, rows: Rows, sources: list[Block], target: Block, eps: float) -> None:
@@ -180,7 +195,7 @@ def hold(machine: Machine, rows: int, loads: int, beside: bool, along: int) -> t
 def variants() -> Iterator[tuple[str, Macros]]:
     """Template and macros of every shader that this file asks for."""
     for op in rows_of("norm"):
-        macros = {f"OP_{op.name}": 1, "FLOATING": 1, "INPUTS": len(op.vjps)}
+        macros = {f"OP_{op.name}": 1, "FLOATING": 1, "INPUTS": sources_of(op)}
         yield from folds({**macros, "NORM": 1})
         for along, across in WIDTHS:
             powers = range((HELD // along).bit_length()) if across == 1 else ()
