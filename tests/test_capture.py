@@ -50,7 +50,7 @@ def training(device, make, model=LeNet):
 def test_a_captured_step_trains_as_numpy_does_in_one_submit_each(name):
     losses = {}
     for device in ("numpy", VULKAN):
-        network, optimizer, step = training(device, OPTIMIZERS[name])
+        _, optimizer, step = training(device, OPTIMIZERS[name])
         losses[device] = []
         for number in range(10):
             optimizer.param_groups[0]["lr"] *= 0.9  # as a schedule does

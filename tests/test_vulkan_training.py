@@ -60,8 +60,8 @@ def test_every_step_of_adamw_agrees_from_the_same_state(monkeypatch):
         tensors = there.task.model.state_dict()
         for name, x in here.task.model.state_dict().items():
             tensors[name].copy_(x.numpy())
-        groups = there.optimizer.state_dict()["param_groups"]
-        there.optimizer.load_state_dict({"state": here.optimizer.state_dict()["state"], "param_groups": groups})
+        state, groups = (o.optimizer.state_dict() for o in (here, there))
+        there.optimizer.load_state_dict({"state": state["state"], "param_groups": groups["param_groups"]})
         ta.random.default_generator(VULKAN).state.copy_(ta.random.default_generator("numpy").state.numpy())
         monkeypatch.setenv("TINYADEPT_DEVICE", "numpy")
         expected = here.follow(ta.tensor(images), ta.tensor(labels)).item()

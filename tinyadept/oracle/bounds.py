@@ -110,7 +110,7 @@ def affine_terms(case: Case) -> np.ndarray:
 
 
 def entropy_terms(case: Case) -> np.ndarray:
-    """Of a cross-entropy: log Σ exp and the logits that are subtracted from it, all from the largest one on."""
+    """Of a cross-entropy: log Σ exp and the logits that are subtracted, all from the largest one on."""
     logits = case.inputs[0].values.astype(np.float64)
     return 2 * np.ptp(logits, 1) + np.log(logits.shape[1])
 
