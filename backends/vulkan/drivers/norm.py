@@ -92,8 +92,9 @@ def run(
         count = sources_of(op)
         sources, affine = inputs[:count], inputs[count:]
         if count == 2 and affine and not constant_along(affine[0].shape, axes):
-            g = elementwise.run(gpu, registry["mul"], (inputs[0], affine[0]), shape, dtype, {})
-            sources, affine = (wrap(g, View.dense(shape), dtype, gpu), sources[1]), ()
+            g = wrap(Buffer(gpu.allocator.allocate(prod(shape))), View.dense(shape), dtype, gpu)
+            elementwise.run(gpu, registry["mul"], (inputs[0], affine[0]), shape, dtype, {}, g)
+            sources, affine = (g, sources[1]), ()
         sources = sources[::-1]  # the tensor that is brought to scale, then the gradient
         rows = make_rows(machine(gpu), axes, *(x.layout for x in sources))
         scale(gpu, op.name, rows, [x.buffer.data for x in sources], block, float(params.get("eps", 0)))
