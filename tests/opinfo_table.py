@@ -35,7 +35,7 @@ NN_FUNCTIONS = """
     pad one_hot embedding linear layer_norm group_norm batch_norm rms_norm instance_norm normalize
     conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
     max_pool1d max_pool2d avg_pool1d avg_pool2d adaptive_avg_pool1d adaptive_avg_pool2d
-    interpolate pixel_shuffle pixel_unshuffle
+    interpolate pixel_shuffle pixel_unshuffle grid_sample max_unpool1d max_unpool2d
     mse_loss l1_loss smooth_l1_loss huber_loss cross_entropy nll_loss binary_cross_entropy
     binary_cross_entropy_with_logits kl_div cosine_similarity
 """
@@ -230,6 +230,12 @@ DIFFERENCES = [
         lambda s: s.dtype == "int32" and any(isinstance(n, float) and n % 1 for n in (s.input, *s.args)),
         "integers from fractions: every start + i · step is cut off, where PyTorch cuts off start and step",
         "cut off",
+    ),
+    Difference(
+        "nn.functional.grid_sample",
+        lambda s: s.kwargs["mode"] == "bicubic" or s.input.ndim == 5,
+        "planes alone, and no bicubic interpolation",
+        ValueError,
     ),
     Difference("linspace", lambda s: s.kwargs.get("dtype") == torch.int32, "floats alone", TypeError),
 ]

@@ -145,6 +145,8 @@ from .pooling import (
     avg_pool2d,
     max_pool1d,
     max_pool2d,
+    max_unpool1d,
+    max_unpool2d,
 )
 from .products import bmm, einsum, linear, matmul, mm, outer
-from .resampling import interpolate, pixel_shuffle, pixel_unshuffle
+from .resampling import grid_sample, interpolate, pixel_shuffle, pixel_unshuffle

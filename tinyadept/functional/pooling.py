@@ -101,6 +101,76 @@ def max_pool2d(
     return max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
+def max_unpool(
+    rank: int, x: Tensor, indices: Tensor, kernel: Any, stride: Any, padding: Any, output_size: Any
+) -> Tensor:
+    name = f"max_unpool{rank}d"
+    kernel = spread(kernel, rank, name)
+    stride = kernel if stride is None else spread(stride, rank, name)
+    padding = spread(padding, rank, name, 0)
+    if indices.shape != x.shape:
+        raise ValueError(f"{name}: indices of shape {indices.shape} for values of shape {x.shape}")
+
+    def run(values: Tensor) -> Tensor:
+        index = indices if indices.ndim == rank + 2 else indices.unsqueeze(0)
+        usual = tuple(
+            (n - 1) * s - 2 * p + k
+            for n, s, p, k in zip(values.shape[2:], stride, padding, kernel, strict=True)
+        )
+        out = usual if output_size is None else tuple(output_size)[-rank:]
+        if len(out) != rank or any(abs(n - m) >= s for n, m, s in zip(out, usual, stride, strict=True)):
+            raise ValueError(
+                f"{name}: output_size {output_size} must lie within a stride of {usual} on every axis"
+            )
+        return window.pool_put(values, index, shape=(*values.shape[:2], *out), apart=True)
+
+    return batched(name, x, rank, run)
+
+
+def max_unpool1d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    output_size: Any = None,
+) -> Tensor:
+    """The inverse of `max_pool1d` as far as there is one. See `max_unpool2d`."""
+    return max_unpool(1, input, indices, kernel_size, stride, padding, output_size)
+
+
+def max_unpool2d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    output_size: Any = None,
+) -> Tensor:
+    """Put maxima back where they were, and zeros elsewhere: (N, C, H', W') gives (N, C, H, W).
+
+    Parameters
+    ----------
+    input : Tensor
+        What `max_pool2d` returned.
+    indices : Tensor
+        The positions that it returned with `return_indices`, int32. Where windows overlapped and one cell won
+        in several, any of the values is kept.
+    kernel_size, stride, padding
+        Those of the pooling.
+    output_size : sequence of int, optional
+        The size before pooling, of several that lead to the same one.
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit, or `output_size` cannot have been pooled like this.
+    IndexError
+        If a position lies outside of its plane.
+    """
+    return max_unpool(2, input, indices, kernel_size, stride, padding, output_size)
+
+
 def avg_pool(
     rank: int,
     x: Tensor,
