@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import tinyadept.functional as F
-from tinyadept import arange, no_grad
+from tinyadept import arange, no_grad, zeros_like
 from tinyadept.functional import boxes as box_ops
 from tinyadept.tensor import Tensor
 
@@ -68,9 +68,9 @@ def assign(scores: Tensor, boxes: Tensor, centres: Tensor, labels: Tensor, objec
     sure = scores.mT.take_along_dim(known.unsqueeze(2).expand(n, m, a), 1) * inside
     aligned = sure**SCORE_POWER * fit**IOU_POWER
     best = aligned.topk(min(BEST, a), -1)[1]  # (N, M, 10)
-    taken = F.one_hot(best, a).to(scores.dtype).sum(2) * inside  # (N, M, A)
+    taken = zeros_like(inside).scatter(2, best, 1.0) * inside  # (N, M, A)
     # A cell that several objects want goes to the one that its box fits best.
-    fitting = F.one_hot(fit.argmax(1), m).to(scores.dtype).mT  # (N, M, A)
+    fitting = marked(fit.argmax(1), m).mT  # (N, M, A)
     taken = F.where(taken.sum(1, keepdim=True) > 1, fitting, taken)
     chosen, owner = taken.sum(1), taken.argmax(1)  # (N, A)
     return Targets(
@@ -84,7 +84,12 @@ def wanted(taken: Tensor, aligned: Tensor, fit: Tensor, classes: Tensor, count: 
     """The scores to be reached (N, A, C): the object's best cell its best IoU, the others in proportion."""
     aligned = aligned * taken
     share = aligned / (aligned.amax(-1, keepdim=True) + TINY) * (fit * taken).amax(-1, keepdim=True)
-    return F.one_hot(classes, count).to(fit.dtype) * (share.amax(1) * taken.amax(1)).unsqueeze(2)
+    return marked(classes, count) * (share.amax(1) * taken.amax(1)).unsqueeze(2)
+
+
+def marked(indices: Tensor, count: int) -> Tensor:
+    """1 where the index is, else 0, along a new last axis; reads nothing back, for steps to be captured."""
+    return (indices.unsqueeze(-1) == arange(count, device=indices.backend)).to("float32")
 
 
 def detection_loss(levels: list[Tensor], labels: Tensor, objects: Tensor) -> tuple[Tensor, Tensor]:

@@ -24,6 +24,7 @@ SIZES = {  # depth, width, most channels
 JOINED = {12: 6, 15: 4, 18: 13, 21: 10}  # which earlier layer a Concat joins to the last one
 DETECTED = (16, 19, 22)  # layers whose maps are searched
 STRIDES = (8, 16, 32)  # pixels to a cell of each map
+SLOPES = (0.7, 0.4, 0.1)  # by which the first distributions of distances fall, from bin to bin
 BINS = 16  # in which the distance from a cell's centre to each side of its box is told
 
 
@@ -218,10 +219,14 @@ class Detect(nn.Module):
         self.reset_biases()
 
     def reset_biases(self) -> None:
-        """Begin with boxes of a few cells, and with about five objects in a picture of 640 × 640."""
+        """Begin with small, middling and large boxes, and with about five objects in a picture of 640 × 640.
+
+        Boxes of about 16, 65 and 350 pixels on the three maps: an object of any size overlaps one of them
+        enough to be given cells. One that nothing overlaps would teach nothing.
+        """
         with ta.no_grad():
-            for at, stride in enumerate(STRIDES):
-                self.cv2[at][-1].bias.fill_(1.0)
+            for at, (stride, slope) in enumerate(zip(STRIDES, SLOPES, strict=True)):
+                self.cv2[at][-1].bias.copy_((ta.arange(float(BINS)) * -slope).expand(4, BINS).flatten())
                 self.cv3[at][-1].bias.fill_(log(5 / self.classes / (640 / stride) ** 2))
 
     def forward(self, maps: list[Tensor]) -> Any:
