@@ -1,10 +1,11 @@
-"""Boxes (…, 4) as corners x1, y1, x2, y2: how well two of them agree."""
+"""Boxes (…, 4) as corners x1, y1, x2, y2: how well two of them agree, and which of many stay."""
 
 from __future__ import annotations
 
 from math import pi
 
 from ..ops.elementwise import atan, maximum, minimum
+from ..ops.suppress import suppress
 from ..tape import no_grad
 from ..tensor import Tensor
 from .joining import cat
@@ -96,3 +97,41 @@ def xyxy_to_cxcywh(boxes: Tensor) -> Tensor:
     """Boxes (…, 4) as corners to centre and size."""
     near, far = boxes[..., :2], boxes[..., 2:]
     return cat([(near + far) * 0.5, far - near], -1)
+
+
+@no_grad()
+def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, classes: Tensor | None = None) -> Tensor:
+    """Which boxes stay when each takes away those of lower score that overlap it.
+
+    Parameters
+    ----------
+    boxes : Tensor
+        (N, 4), corners.
+    scores : Tensor
+        (N,). Among equals the first comes first.
+    iou_threshold : float
+        Boxes go whose intersection over union with a better one is larger.
+    classes : Tensor, optional
+        (N,), integers: boxes of different classes do not touch each other.
+
+    Returns
+    -------
+    Tensor
+        int32, indices of the boxes that stay, by falling score. Their number depends on the data, so this
+        cannot be captured.
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit.
+    """
+    n = boxes.shape[:1]
+    if boxes.ndim != 2 or scores.shape != n or (classes is not None and classes.shape != n):
+        raise ValueError(f"nms takes boxes (N, 4) and scores (N,), got {boxes.shape} and {scores.shape}")
+    if n == (0,):
+        return scores.argsort()
+    if classes is not None:  # a plane for each class
+        apart = boxes.amax() - boxes.amin() + 1
+        boxes = boxes + (classes.to(boxes.dtype) * apart).unsqueeze(1)
+    order = scores.argsort(descending=True, stable=True)
+    return order[suppress(boxes[order], threshold=float(iou_threshold))]

@@ -11,6 +11,7 @@ from . import (
     random,
     reduce,
     resample,
+    suppress,
     update,
     window,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "reduce",
     "registry",
     "resample",
+    "suppress",
     "update",
     "window",
 ]

@@ -25,6 +25,7 @@ from . import (
     resample,
     scan,
     sort,
+    suppress,
     update,
 )
 
@@ -42,6 +43,7 @@ DRIVERS = (
     resample,
     scan,
     sort,
+    suppress,
     update,
 )
 
@@ -61,6 +63,7 @@ FAMILIES: dict[str, Callable[..., Any]] = {
     "entropy": entropy.run,
     "resample": resample.run,
     "sort": sort.run,
+    "suppress": suppress.run,
     "update": update.run,
     **index.FAMILIES,
     **conv.FAMILIES,
