@@ -71,7 +71,7 @@ def test_a_sound_device_agrees():
     backend = Broken()
     with first_difference(backend) as comparison:
         losses = train(backend)
-    assert comparison.compared > 60 and comparison.found is None
+    assert comparison.compared > 40 and comparison.found is None
     assert losses == train("numpy")  # watching changes nothing
     assert "run" not in vars(backend)
 
@@ -192,7 +192,7 @@ def test_a_broken_kernel_is_found_on_vulkan():
     gpu = device.resolve(VULKAN)
     with first_difference(gpu) as comparison:
         losses = train(gpu)
-    assert comparison.compared > 60
+    assert comparison.compared > 40
     np.testing.assert_allclose(losses, train("numpy"), rtol=1e-5)
     tanh = gpu.families["elementwise"]
 
