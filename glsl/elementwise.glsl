@@ -80,8 +80,8 @@ float op_tanh(float a) { return math_tanh(a); }
 float op_erf(float a) { return math_erf(a); }
 float op_sigmoid(float a) { return math_sigmoid(a); }
 float op_bce_logits(float x, float t) {
-    precise float apart = (x > 0.0 || is_nan(x) ? x : 0.0) - x * t;
-    return apart + math_log1p(math_exp(-abs(x)));
+    precise float apart = (x > 0.0 ? 1.0 : 0.0) - t;
+    return x * apart + math_log1p(math_exp(-abs(x)));
 }
 float op_bce_slope(float x, float t) {
     float small = math_sigmoid(-abs(x));

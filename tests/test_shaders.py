@@ -63,7 +63,7 @@ from tinyadept.backends.vulkan import shaders
 site, program = sys.argv[1:]
 assert tinyadept.__file__.startswith(site), tinyadept.__file__
 shaders.find_tool = lambda name: None  # without which nothing is compiled, nor taken from the cache
-sys.argv, sys.path[0] = [program, "2"], os.path.dirname(program)
+sys.argv, sys.path[0] = [program, "2", "both"], os.path.dirname(program)
 runpy.run_path(program, run_name="__main__")
 """
 

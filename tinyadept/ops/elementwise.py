@@ -421,11 +421,11 @@ silu_slope = define(
     ulps=8.0,
 )
 
-# --- binary cross-entropy of logits x and targets t: max(x, 0) - x · t + log(1 + exp(-|x|)) -----------------
+# --- binary cross-entropy of logits x and targets t: x · (step(x) - t) + log(1 + exp(-|x|)) ----------------
 
 
 def bce_logits_of(x: np.ndarray, t: np.ndarray) -> np.ndarray:
-    return np.maximum(x, 0) - x * t + np.log1p(np.exp(-np.abs(x)))
+    return x * ((x > 0).astype(x.dtype) - t) + np.log1p(np.exp(-np.abs(x)))
 
 
 def slope_of_bce(x: np.ndarray, t: np.ndarray) -> np.ndarray:
