@@ -244,11 +244,16 @@ def choose(c: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.where(c, a, b)
     word = np.int32 if a.dtype.itemsize == 4 else np.int64
     if a.ndim == 0 and not a.view(word):  # nothing but zero: the other's bits, or none
-        bits = (c.view(np.int8) - np.int8(1)).astype(word)  # none or all
-        return (b.view(word) & bits).view(b.dtype)
+        bits = np.subtract(c.view(np.int8), np.int8(1), dtype=np.int8).astype(word)  # none or all
+        return kept(b.view(word), bits).view(b.dtype)
     bits = np.negative(c.view(np.int8)).astype(word)  # all or none
     other = b.view(word)
-    return (((a.view(word) ^ other) & bits) ^ other).view(a.dtype)
+    return (kept(a.view(word) ^ other, bits) ^ other).view(a.dtype)
+
+
+def kept(words: np.ndarray, bits: np.ndarray) -> np.ndarray:
+    """Those bits of the words, over the memory of `bits` where the shapes allow."""
+    return np.bitwise_and(words, bits, out=bits if words.shape == bits.shape or not words.ndim else None)
 
 
 where = define(
