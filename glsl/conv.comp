@@ -17,8 +17,8 @@
 //   -DOP_conv, -DOP_conv_input, -DOP_conv_weight
 //   -DTYPE=float -DTYPE4=vec4, or int and ivec4;  -DMASK=255 for uint8
 //   -DSTRIDED=1 where a step of the places is not 1
-//   -DTILED=1          64 x 64 results a workgroup, by way of shared memory: for GPUs
-//   -DTILED=0          ROWS x COLUMNS results a lane, without barriers: for CPUs, and for few rows
+//   -DROWS -DCOLUMNS   results of a lane
+// No shared memory and no barriers: for CPUs, and for few rows; conv_tiles.comp is for GPUs.
 
 layout(push_constant) uniform Push {
     int rows, outers, inners, groups;
@@ -120,146 +120,6 @@ void put(int part, int group, int row, int column, TYPE sum) {
     to[push.to + part * whole + target(group, row, column)] = stored(sum);
 }
 
-#if TILED
-const int SIDE = 64, DEEP = 16, LANES = 256, MINE = 4, PITCH = SIDE + 4;
-layout(local_size_x = LANES) in;
-shared TYPE4 tile_a[DEEP * PITCH / 4];  // [depth][row]
-shared TYPE4 tile_b[DEEP * PITCH / 4];  // [depth][column]
-
-// A lane loads four cells of each tile. Neighbouring lanes take neighbours along the depth, or along the
-// columns.
-#ifdef OP_conv_weight
-const int B_COLUMNS = MINE, B_DEPTHS = 1;
-#else
-const int B_COLUMNS = 1, B_DEPTHS = MINE;
-#endif
-
-struct Column {
-    int from;     // in b; NOWHERE beyond the last column
-    ivec3 place;
-};
-
-TYPE fetched_a[MINE], fetched_b[MINE];
-Column columns[B_COLUMNS];
-
-int b_column(int k) {
-    int lane = int(gl_LocalInvocationIndex);
-    return B_COLUMNS == 1 ? lane % SIDE : lane / DEEP + k * (LANES / DEEP);
-}
-
-int b_depth(int k) {
-    int lane = int(gl_LocalInvocationIndex);
-    return B_DEPTHS == 1 ? lane % DEEP : lane / SIDE + k * (LANES / SIDE);
-}
-
-void find_columns(int first, int group) {
-    ivec3 places = triple(push.places);
-    [[unroll]] for (int k = 0; k < B_COLUMNS; ++k) {
-        int column = first + b_column(k), outer = column / product(places);
-        columns[k].place = place_part(unravel(column - outer * product(places), places));
-        columns[k].from = outer < push.outers ? push.b + group * b_group() + outer * push.b_outer : NOWHERE;
-    }
-}
-
-void fetch(int group, int row, int depth, int last) {
-    int lane = int(gl_LocalInvocationIndex), taps = product(triple(push.taps));
-    int mine = depth + lane % DEEP, inner = mine / taps;
-    int at = push.a + group * a_group() + inner * push.a_inner +
-             dot_of(unravel(mine - inner * taps, triple(push.taps)), triple(push.a_tap));
-    [[unroll]] for (int k = 0; k < MINE; ++k) {
-        int r = row + lane / DEEP + k * (LANES / DEEP);
-        fetched_a[k] = mine < last && r < push.rows ? a[at + r * push.a_row] : TYPE(0);
-    }
-    [[unroll]] for (int d = 0; d < B_DEPTHS; ++d) {
-        mine = depth + b_depth(d);
-        inner = mine / taps;
-        ivec3 tap = tap_part(unravel(mine - inner * taps, triple(push.taps)));
-        [[unroll]] for (int c = 0; c < B_COLUMNS; ++c) {
-            int cell = met(columns[c].place + tap);
-            bool there = mine < last && columns[c].from != NOWHERE && cell != NOWHERE;
-            fetched_b[d + c] = there ? b[columns[c].from + inner * push.b_inner + cell] : TYPE(0);
-        }
-    }
-}
-
-void store() {
-    int lane = int(gl_LocalInvocationIndex);
-    [[unroll]] for (int k = 0; k < MINE; ++k) {
-        int at = lane % DEEP * PITCH + lane / DEEP + k * (LANES / DEEP);
-        tile_a[at / 4][at % 4] = fetched_a[k];
-        at = b_depth(B_DEPTHS == 1 ? 0 : k) * PITCH + b_column(B_COLUMNS == 1 ? 0 : k);
-        tile_b[at / 4][at % 4] = fetched_b[k];
-    }
-}
-
-TYPE4 sums[MINE];
-
-void multiply(ivec2 mine) {
-    [[unroll]] for (int d = 0; d < DEEP; ++d) {
-        TYPE4 left = tile_a[(d * PITCH + mine.x) / 4], right = tile_b[(d * PITCH + mine.y) / 4];
-        [[unroll]] for (int i = 0; i < MINE; ++i) sums[i] += left[i] * right;
-    }
-}
-
-#if RECHECKED
-bool in_part(int part, int tap, int inner) {
-    int taps = product(triple(push.taps)), at = inner * taps + tap;
-    ivec2 range = piece(push.inners * taps, part, tap_parts() * inner_parts());
-    return at >= range.x && at < range.y;
-}
-
-TYPE checked(TYPE sum, int part, int group, int row, int column) {
-    if (is_finite(sum)) return sum;
-    ivec3 places = triple(push.places), taps = triple(push.taps);
-    int outer = column / product(places);
-    ivec3 place = place_part(unravel(column - outer * product(places), places));
-    sum = TYPE(0);
-    for (int t = 0; t < product(taps); ++t) {
-        ivec3 tap = unravel(t, taps);
-        int cell = met(place + tap_part(tap));
-        int at = push.a + group * a_group() + row * push.a_row + dot_of(tap, triple(push.a_tap));
-        int from = push.b + group * b_group() + outer * push.b_outer + cell;
-        if (cell != NOWHERE)
-            for (int i = 0; i < push.inners; ++i)
-                if (in_part(part, t, i)) sum += a[at + i * push.a_inner] * b[from + i * push.b_inner];
-    }
-    return sum;
-}
-#else
-#define checked(sum, part, group, row, column) (sum)
-#endif
-
-void finish(int part, int group, int row, int column, TYPE sum) {
-    put(part, group, row, column, checked(sum, part, group, row, column));
-}
-
-void main() {
-    int lane = int(gl_LocalInvocationIndex), width = push.outers * product(triple(push.places));
-    ivec2 mine = ivec2(lane / 16, lane % 16) * MINE;
-    int down = (push.rows + SIDE - 1) / SIDE, across = (width + SIDE - 1) / SIDE;
-    int parts = tap_parts() * inner_parts(), all_tiles = down * across * push.groups * parts;
-    for (int t = int(gl_WorkGroupID.x); t < all_tiles; t += int(gl_NumWorkGroups.x)) {
-        int row = t % down * SIDE, column = t / down % across * SIDE;
-        int group = t / down / across % push.groups, part = t / down / across / push.groups;
-        ivec2 depth = piece(push.inners * product(triple(push.taps)), part, parts);
-        find_columns(column, group);
-        [[unroll]] for (int i = 0; i < MINE; ++i) sums[i] = TYPE4(0);
-        fetch(group, row, depth.x, depth.y);
-        for (int d = depth.x; d < depth.y; d += DEEP) {
-            barrier();  // nobody reads the last tile any more
-            store();
-            barrier();
-            fetch(group, row, d + DEEP, depth.y);
-            multiply(mine);
-        }
-        [[unroll]] for (int i = 0; i < MINE; ++i)
-            [[unroll]] for (int j = 0; j < 4; ++j)
-                if (row + mine.x + i < push.rows && column + mine.y + j < width)
-                    finish(part, group, row + mine.x + i, column + mine.y + j, sums[i][j]);
-    }
-}
-
-#else
 layout(local_size_x_id = 0) in;
 
 // Rows belong to the workgroup, so that all its lanes load the same words of a at once; columns belong to
@@ -338,4 +198,3 @@ void main() {
         run_block(t / down / across / push.groups, t / down / across % push.groups, t % down * ROWS, column);
     }
 }
-#endif

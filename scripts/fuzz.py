@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from fnmatch import fnmatchcase
 from multiprocessing import get_context
+from typing import Any
 
 from tinyadept import DeviceError, device, oracle
 from tinyadept.ops import registry
@@ -42,15 +43,15 @@ def chosen(patterns: Sequence[str]) -> list[str]:
     return wanted
 
 
-def outcomes(names: list[str], where: str, examples: int, seed: int, jobs: int) -> Iterator[oracle.Outcome]:
+def outcomes(names: list[str], jobs: int, *given: Any) -> Iterator[oracle.Outcome]:
     """What fuzzing each op gives, as it comes; several at once in processes of their own."""
     if jobs == 1:
         for name in names:
             print(f"{name:20} ", end="", flush=True)
-            yield oracle.fuzz_op(name, where, examples, seed)
+            yield oracle.fuzz_op(name, *given)
         return
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        for done in as_completed(pool.submit(oracle.fuzz_op, name, where, examples, seed) for name in names):
+        for done in as_completed(pool.submit(oracle.fuzz_op, name, *given) for name in names):
             print(f"{done.result().op:20} ", end="")
             yield done.result()
 
@@ -82,6 +83,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--examples", type=int, default=100, help="calls for each check (default: %(default)s)"
     )
     parser.add_argument("--seed", type=int, help="draw the same calls again; by default others each time")
+    parser.add_argument(
+        "--check",
+        nargs="+",
+        default=list(oracle.CHECKS),
+        choices=oracle.CHECKS,
+        metavar="CHECK",
+        help="forward and backward concern the device, 'gradient' and 'second gradient' the rules",
+    )
     parser.add_argument("--jobs", type=int, default=1, help="ops at a time (default: %(default)s)")
     given = parser.parse_args(arguments)
     seed = secrets.randbelow(10**6) if given.seed is None else given.seed
@@ -91,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"fuzz: {error}", file=sys.stderr)
         return 2
     start, examples, failures = time.monotonic(), 0, 0
-    for outcome in outcomes(names, where, given.examples, seed, given.jobs):
+    for outcome in outcomes(names, given.jobs, where, given.examples, seed, given.check):
         report(outcome)
         examples += sum(outcome.examples.values())
         failures += len(outcome.failures)

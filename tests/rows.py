@@ -15,9 +15,12 @@ from mapped import MappedDriver, mapped, write
 
 import tinyadept as ta
 from tinyadept import oracle
+from tinyadept.backends.vulkan.backend import Vulkan
 from tinyadept.backends.vulkan.debug import body
 from tinyadept.backends.vulkan.shaders import without_unrolling
+from tinyadept.functional import conv2d
 from tinyadept.ops import registry
+from tinyadept.ops.convolution import using
 from tinyadept.ops.table import Op
 
 DRAWN = [op for op in registry.values() if op.family.name in oracle.FAMILIES]
@@ -61,7 +64,19 @@ def large(device: object) -> Iterator[list[ta.Tensor]]:
     yield [ones(2, 1 << 15) @ ones(1 << 15, 2)]
 
 
-def everything(device: object, examples: int, names: Sequence[str] = ()) -> Iterator[list[ta.Tensor]]:
+def convolutions(gpu: Vulkan) -> Iterator[list[ta.Tensor]]:
+    """Every way to compute one on a GPU, forwards and backwards."""
+    for path in ("tiles", "depthwise", "winograd2"):
+        for groups in (1, 6):
+            with body(gpu, True), using(path):
+                x = ta.ones(2, 6, 5, 5, device=gpu, requires_grad=True)
+                w = ta.ones(6, 6 // groups, 3, 3, device=gpu, requires_grad=True)
+                y = conv2d(x, w, padding=1, groups=groups)
+                y.backward(ta.ones(*y.shape, device=gpu))
+            yield [z for z in (y.detach(), x.grad, w.grad) if z is not None]
+
+
+def everything(device: Vulkan, examples: int, names: Sequence[str] = ()) -> Iterator[list[ta.Tensor]]:
     """Results and gradients of so many calls of every row, and of what takes other kernels; or of some rows.
 
     Of a few rows that are named a product goes forward alone: its gradients run the same kernel.
@@ -72,6 +87,7 @@ def everything(device: object, examples: int, names: Sequence[str] = ()) -> Iter
                 yield run(case, device, backward=not names or op.name != "matmul")
     if not names:
         yield from large(device)
+        yield from convolutions(device)
 
 
 class Rolled(MappedDriver):

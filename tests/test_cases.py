@@ -221,7 +221,7 @@ def test_an_infinity_reaches_only_the_weights_that_see_it():
 
 
 def test_convolution_is_cut_into_pieces(monkeypatch):
-    from tinyadept.ops import window
+    from tinyadept.ops import im2col
 
     rng = np.random.default_rng(0)
     x = rng.standard_normal((3, 4, 11, 9)).astype(np.float32)
@@ -234,7 +234,7 @@ def test_convolution_is_cut_into_pieces(monkeypatch):
         return y.detach().numpy(), a.grad.numpy(), b.grad.numpy()
 
     whole = everything()
-    monkeypatch.setattr(window, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(im2col, "CHUNK_BYTES", 1000)
     for got, want in zip(everything(), whole, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 

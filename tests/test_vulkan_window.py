@@ -10,6 +10,7 @@ import tinyadept as ta
 from tinyadept import oracle
 from tinyadept.backends.vulkan.debug import Poison, body
 from tinyadept.backends.vulkan.drivers import conv as conv_driver
+from tinyadept.backends.vulkan.drivers import conv_tiles, depthwise
 from tinyadept.ops import registry
 from tinyadept.ops.table import apply, apply_into
 from tinyadept.tensor import wrap
@@ -35,6 +36,8 @@ def gpu(request, monkeypatch):
     if "cut" in request.param:
         monkeypatch.setattr(conv_driver, "SHORTEST", 1)
         monkeypatch.setattr(conv_driver, "MOST_PARTS", 7)
+        monkeypatch.setattr(conv_tiles, "forced", (conv_tiles.TILES[-1], 3))
+        monkeypatch.setattr(depthwise, "SHORTEST", 1e-3)
     with body(GPU, "tiles" in request.param, 4):
         yield GPU
 
@@ -94,6 +97,29 @@ GEOMETRIES = {  # edges of tiles and of blocks on all sides
         {"stride": (2, 1, 2), "padding": ((1, 0), (1, 1), (0, 2))},
     ),
     "deep": ((1, 70, 3, 3), (70, 70, 3, 3), {"padding": ((1, 1), (1, 1))}),
+    "single cells": ((3, 16, 6, 6), (24, 16, 1, 1), {}),
+    "single cells in groups": ((3, 32, 6, 6), (24, 16, 1, 1), {"groups": 2}),
+    "every other cell": ((3, 16, 7, 8), (24, 16, 1, 1), {"stride": (2, 2)}),
+    "apart": ((2, 24, 8, 8), (16, 24, 2, 2), {"stride": (2, 2)}),
+    "phases": ((2, 24, 8, 9), (16, 24, 3, 3), {"stride": (2, 2), "padding": ((1, 1), (1, 1))}),
+    "phases that meet nothing": (
+        (2, 8, 18, 18),
+        (16, 8, 3, 3),
+        {"stride": (4, 2), "dilation": (2, 2), "padding": ((1, 1), (1, 1))},
+    ),
+    "rows of eight": ((2, 8, 9, 10), (16, 8, 3, 3), {"padding": ((1, 1), (0, 0))}),
+    "rows of sixteen": ((2, 8, 6, 18), (16, 8, 3, 3), {}),
+    "rows of twelve": ((2, 8, 6, 14), (16, 8, 3, 3), {}),
+    "depthwise, several": (
+        (2, 5, 8, 8),
+        (10, 1, 3, 3),
+        {"groups": 5, "padding": ((1, 1), (1, 1)), "stride": (2, 1)},
+    ),
+    "depthwise, more cells than nine": (
+        (2, 5, 18, 18),
+        (5, 1, 5, 4),
+        {"groups": 5, "padding": ((1, 1), (1, 1))},
+    ),
 }
 
 

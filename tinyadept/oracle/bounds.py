@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..ops import winograd
 from ..ops.update import updating
 
 if TYPE_CHECKING:
@@ -29,8 +30,10 @@ def bound(case: Case, truth: np.ndarray) -> np.ndarray:
         return allowed + case.op.ulps * EPS * SUMS[case.op.name](case)
     terms, params = TERMS.get(case.op.name), case.params
     if case.op.family is updating:
-        rate, *others = params["numbers"]
-        terms, params = lambda case: ROUNDINGS, {"numbers": (-rate, *others)}  # what is subtracted counts too
+        first, *others = params["numbers"]
+        if case.op.forward.numbers[0] in ("lr", "rate"):  # type: ignore[attr-defined]
+            first = -first  # what is subtracted counts too
+        terms, params = lambda case: ROUNDINGS, {"numbers": (first, *others)}
     if terms is None:
         return allowed
     sizes = tuple(replace(x, memory=np.abs(x.memory)) if x.is_float else x for x in case.inputs)
@@ -89,6 +92,25 @@ TERMS: dict[str, Callable[[Case], int]] = {
 }
 
 
+# Roundings of all of Winograd's transforms together, by the side of the tiles: terms of a row of each.
+WINOGRAD = {2: 4 + 9 + 9, 4: 16 + 9 + 25}
+
+
+def winograd_bound(case: Case, side: int) -> np.ndarray:
+    """How far a convolution made of such tiles may lie from the truth, `conv` with steps of one.
+
+    n · eps · Σ|terms| again, of the terms that are added this way, in which weights meet cells that the
+    definition does not multiply them with: |A| [(|G| |w| |Gᵀ|) ⊙ (|Bᵀ| |d| |B|)] |Aᵀ|.
+    """
+    x, w, *more = (np.abs(given.values.astype(np.float64)) for given in case.inputs)
+    bias = more[0] if more else np.zeros(len(w))
+    padding, groups = case.params["padding"], case.params["groups"]
+    out = tuple(n + a + b - 2 for n, (a, b) in zip(x.shape[2:], padding, strict=True))
+    cells, weights, back = map(np.abs, winograd.transforms(side, np.dtype(np.float64)))
+    terms = winograd.forward(x, w, bias, padding, out, groups, side, (cells, weights, back))
+    return (w.shape[1] + WINOGRAD[side]) * EPS * terms + SMALLEST
+
+
 def normalised_terms(case: Case) -> np.ndarray:
     """Of a normalisation's gradient: scale · (|g| + mean |g| + |x̂| · mean |g · x̂|)."""
     g, a, *w = (x.values.astype(np.float64) for x in case.inputs)
@@ -122,9 +144,16 @@ def entropy_input_terms(case: Case) -> np.ndarray:
     return np.abs(g)[:, None] * (parts / parts.sum(1, keepdims=True) + 1)
 
 
+def bce_terms(case: Case) -> np.ndarray:
+    """Of a binary cross-entropy of logits: |x · (step(x) - t)| + log(1 + exp(-|x|))."""
+    x, t = (x.values.astype(np.float64) for x in case.inputs)
+    with np.errstate(all="ignore"):
+        return np.abs(x * ((x > 0) - t)) + np.log1p(np.exp(-np.abs(x)))
+
+
 # Σ|terms| of ops whose terms cannot be had that way.
 SUMS: dict[str, Callable[[Case], np.ndarray]] = {
-    "bce_logits": lambda case: np.abs(case.inputs[0].values.astype(np.float64)),
+    "bce_logits": bce_terms,
     "bce_slope": lambda case: np.ones(case.inputs[0].view.shape),
     "cross_entropy": entropy_terms,
     "cross_entropy_input": entropy_input_terms,

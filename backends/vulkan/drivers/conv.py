@@ -1,16 +1,17 @@
-"""Convolution and its gradients: glsl/conv.comp, with the body and the cut of sums that suit the shape."""
+"""Convolution and its gradients: which kernel suits shape and device; and glsl/conv.comp, for CPUs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache, partial
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tinyadept.dtypes import float32, int32, uint8
-from tinyadept.errors import Unsupported
-from tinyadept.ops.reduce import total_dtype
+from tinyadept.ops import convolution
+from tinyadept.ops.convolution import Choice
 from tinyadept.ops.table import Op, registry
 from tinyadept.tensor import Buffer, Tensor, wrap
 from tinyadept.view import Shape, View
@@ -18,44 +19,18 @@ from tinyadept.view import Shape, View
 from ..arena import Block
 from ..queue import pack
 from ..shaders import Macros
-from . import elementwise, loops
+from . import conv_tiles, depthwise, elementwise, loops, winograd
+from .conv_product import PRODUCTS, TYPES, Product, halves, join, three
 from .copying import deliver
 
-SPATIAL = 3
-TYPES = {"f": ("float", "vec4"), "i": ("int", "ivec4"), "u": ("int", "ivec4")}
-TILES = {"TILED": 1}
-SIDE = 64  # of the tiles in glsl/conv.comp
-FEW_ROWS = 8  # up to which tiles would be mostly empty
+FEW_ROWS = 4  # up to which tiles would be mostly empty
+LEAST_SAVED = 0.1  # share of the time, from which Winograd's way is taken
 ROWS, COLUMNS = (16, 8, 4, 1), (8, 4, 1)  # of results of a lane in the body without tiles
 GPU_LOCAL = 64  # lanes of the body without tiles
-MOST_GROUPS = 1 << 14
 SHORTEST = 64  # terms of a part of a sum
 MOST_PARTS = 256
+MOST_GROUPS = 1 << 14
 CHECKS = 50  # turns of a block that look whether its sums are finite
-
-
-class Product(NamedTuple):
-    """A convolution as a product of matrices; glsl/conv.comp says what the parts mean.
-
-    Each operand has strides for (row, inner, tap...) or (outer, inner, cell...).
-    """
-
-    rows: int
-    outers: int
-    inners: int
-    groups: int
-    places: Shape
-    taps: Shape
-    cells: Shape
-    place_step: Shape
-    tap_step: Shape
-    low: Shape
-    a: tuple[int, ...]
-    b: tuple[int, ...]
-
-    @property
-    def columns(self) -> int:
-        return self.outers * prod(self.places)
 
 
 def conv(
@@ -65,87 +40,58 @@ def conv(
     left, right = (inputs[1], inputs[0]) if op.name != "conv_weight" else inputs[:2]
     gpu.check(left.dtype, op.name)
     gpu.check(right.dtype, op.name)
-    out = gpu.allocator.allocate(prod(shape))
+    out, bias = gpu.allocator.allocate(prod(shape)), inputs[2] if len(inputs) > 2 else None
     if out.words:
         how = PRODUCTS[op.name](inputs, shape, params)
-        if how.inners and prod(how.taps) and prod(how.cells):
-            multiply(gpu, op, how, left, right, out, dtype)
+        if how.terms and prod(how.cells):
+            path = choose(gpu, how, dtype).path
+            RUN[path](gpu, how, left, right, bias, out, dtype)
         else:
             gpu.transfer.fill(out, 0)
-    if len(inputs) > 2:
-        whole = wrap(Buffer(out), View.dense(shape), dtype, gpu)
-        bias = wrap(
-            inputs[2].buffer, inputs[2].layout.reshape((shape[1], *(1,) * len(shape[2:]))), dtype, gpu
-        )
-        elementwise.run(gpu, registry["add"], (whole, bias), shape, dtype, {}, whole)
+            add_bias(gpu, out, shape, bias, dtype)
     return deliver(gpu, out, shape, dtype, into)
 
 
-def forward(inputs: tuple, shape: Shape, params: dict) -> Product:
-    x, w = inputs[:2]
-    groups = params["groups"]
-    xs, ws = x.layout.strides, w.layout.strides
-    return Product(
-        rows=shape[1] // groups,
-        outers=shape[0],
-        inners=w.shape[1],
-        groups=groups,
-        places=shape[2:],
-        taps=w.shape[2:],
-        cells=x.shape[2:],
-        place_step=params["stride"],
-        tap_step=params["dilation"],
-        low=lows(params),
-        a=ws,
-        b=xs,
+def choose(gpu: Any, how: Product, dtype: np.dtype) -> Choice:
+    """Which kernel runs a convolution, and why."""
+    return convolution.settle(how.op, ways(how, dtype, gpu.tiled, frozenset(convolution.allowed), FEW_ROWS))
+
+
+@lru_cache(maxsize=4096)
+def ways(how: Product, dtype: np.dtype, tiled: bool, allowed: frozenset[str], few: int) -> dict[str, str]:
+    """Kernels that can run a convolution, each with a reason; the one that should be fastest comes last."""
+    sides = winograd.SIDES if winograd.fits(how, dtype) else ()
+    possible = {f"winograd{side}": reason(how, side) for side in sides}
+    possible["lanes"] = f"{how.rows} rows would leave a tile mostly empty"
+    if not tiled:
+        return possible | {"lanes": "no shared memory: a CPU driver"}
+    if how.rows > few:
+        possible["tiles"] = "a product of matrices, which are gathered while tiles of them are loaded"
+        left = {f"winograd{side}": winograd.cost(how, side) / winograd.direct(how) for side in sides}
+        faster = [path for path in left if path in allowed and 1 - left[path] > LEAST_SAVED]
+        for path in sorted(faster, key=left.__getitem__, reverse=True):
+            possible[path] = possible.pop(path)
+    if depthwise.fits(how):
+        possible["depthwise"] = "groups of one channel: reading is what takes time"
+    return possible
+
+
+def reason(how: Product, side: int) -> str:
+    return (
+        f"3 × 3 cells and {how.inners} channels: an estimated {winograd.cost(how, side):.0f} µs "
+        f"instead of {winograd.direct(how):.0f}"
     )
 
 
-def to_input(inputs: tuple, shape: Shape, params: dict) -> Product:
-    g, w = inputs
-    groups = params["groups"]
-    gs, ws = g.layout.strides, w.layout.strides
-    return Product(
-        rows=shape[1] // groups,
-        outers=shape[0],
-        inners=w.shape[0] // groups,
-        groups=groups,
-        places=shape[2:],
-        taps=w.shape[2:],
-        cells=g.shape[2:],
-        place_step=params["stride"],
-        tap_step=params["dilation"],
-        low=lows(params),
-        a=(ws[1], ws[0], *ws[2:]),
-        b=gs,
+def add_bias(gpu: Any, out: Block, shape: Shape, bias: Tensor | None, dtype: np.dtype) -> None:
+    if bias is None:
+        return
+    whole = wrap(Buffer(out), View.dense(shape), dtype, gpu)
+    single = len(shape) - 2
+    along = View((shape[1], *(1,) * single), (bias.layout.strides[0], *(0,) * single), bias.layout.offset)
+    elementwise.run(
+        gpu, registry["add"], (whole, wrap(bias.buffer, along, dtype, gpu)), shape, dtype, {}, whole
     )
-
-
-def to_weight(inputs: tuple, shape: Shape, params: dict) -> Product:
-    g, x = inputs
-    groups = params["groups"]
-    gs, xs = g.layout.strides, x.layout.strides
-    return Product(
-        rows=shape[0] // groups,
-        outers=shape[1],
-        inners=x.shape[0],
-        groups=groups,
-        places=shape[2:],
-        taps=g.shape[2:],
-        cells=x.shape[2:],
-        place_step=params["dilation"],
-        tap_step=params["stride"],
-        low=lows(params),
-        a=(gs[1], gs[0], *gs[2:]),
-        b=(xs[1], xs[0], *xs[2:]),
-    )
-
-
-PRODUCTS = {"conv": forward, "conv_input": to_input, "conv_weight": to_weight}
-
-
-def lows(params: dict) -> Shape:
-    return tuple(low for low, _ in params["padding"])
 
 
 class Body(NamedTuple):
@@ -157,21 +103,21 @@ class Body(NamedTuple):
 
 
 def multiply(
-    gpu: Any, op: Op, how: Product, left: Tensor, right: Tensor, out: Block, dtype: np.dtype
+    gpu: Any, how: Product, left: Tensor, right: Tensor, bias: Tensor | None, out: Block, dtype: np.dtype
 ) -> None:
-    """Note what computes the product, to dense words."""
-    strided = op.name == "conv_input" and any(step != 1 for step in how.place_step)
-    body = tiles(how) if gpu.tiled and how.rows > FEW_ROWS else lanes(gpu, how)
-    macros = macros_of(op.name, dtype, strided, body.macros)
+    """Note what computes the product, with the bias, to dense words."""
+    body = lanes(gpu, how)
+    macros = macros_of(how.op, dtype, how.strided, body.macros)
     parts = cut(gpu, how, body.blocks)
     splits = prod(parts)
     target = gpu.allocator.allocate(splits * out.words) if splits > 1 else out
     shader = gpu.shaders.get("conv", macros, body.constants)
     groups = groups_for(gpu, how, body.blocks, parts)
-    push = pushed(op, how, parts, left, right, target)
+    push = pushed(how, parts, left, right, target)
     gpu.queue.dispatch(shader, groups, push, (target, left.buffer.data, right.buffer.data))
     if splits > 1:
-        join(gpu, target, out, splits, dtype)
+        join(gpu, target, out.words, out, splits, dtype)
+    add_bias(gpu, out, (how.outers, how.groups * how.rows, *how.places), bias, dtype)
 
 
 def macros_of(op: str, dtype: np.dtype, strided: bool, body: dict[str, int]) -> Macros:
@@ -181,17 +127,15 @@ def macros_of(op: str, dtype: np.dtype, strided: bool, body: dict[str, int]) -> 
 
 
 def variants() -> Iterator[tuple[str, Macros]]:
-    """Template and macros of every shader that this file asks for."""
-    lanes = [{"TILED": 0, "ROWS": rows, "COLUMNS": columns} for rows in ROWS for columns in COLUMNS]
+    """Template and macros of every shader that a convolution asks for."""
+    yield from conv_tiles.variants()
+    yield from depthwise.variants()
+    yield from winograd.variants()
+    lanes = [{"ROWS": rows, "COLUMNS": columns} for rows in ROWS for columns in COLUMNS]
     for op in PRODUCTS:
         for dtype in (float32, int32, uint8):
             for strided in (False, True) if op == "conv_input" else (False,):
-                yield from (("conv", macros_of(op, dtype, strided, body)) for body in (TILES, *lanes))
-
-
-def tiles(how: Product) -> Body:
-    """Shared memory: for GPUs, where there are rows enough."""
-    return Body(TILES, (), -(-how.rows // SIDE) * -(-how.columns // SIDE) * how.groups)
+                yield from (("conv", macros_of(op, dtype, strided, body)) for body in lanes)
 
 
 def lanes(gpu: Any, how: Product) -> Body:
@@ -200,14 +144,7 @@ def lanes(gpu: Any, how: Product) -> Body:
     rows = next(size for size in ROWS if how.rows > size // 2)
     columns = next(size for size in COLUMNS if how.columns > (size > 1) * local * size // 2)
     blocks = -(-how.rows // rows) * -(-how.columns // (local * columns)) * how.groups
-    return Body({"TILED": 0, "ROWS": rows, "COLUMNS": columns}, (local,), blocks)
-
-
-def join(gpu: Any, parts: Block, out: Block, splits: int, dtype: np.dtype) -> None:
-    """Add the parts of sums that were cut, always in the same order."""
-    x = wrap(Buffer(parts), View.dense((splits, out.words)), dtype, gpu)
-    target = wrap(Buffer(out), View.dense((1, out.words)), dtype, gpu)
-    gpu.run(registry["sum"], (x,), (1, out.words), total_dtype(dtype), {"axes": (0,)}, target)
+    return Body({"ROWS": rows, "COLUMNS": columns}, (local,), blocks)
 
 
 def cut(gpu: Any, how: Product, blocks: int) -> tuple[int, int]:
@@ -233,16 +170,12 @@ def groups_for(gpu: Any, how: Product, blocks: int, parts: tuple[int, int]) -> t
     return (groups, 1, 1)
 
 
-def pushed(op: Op, how: Product, parts: tuple[int, int], left: Tensor, right: Tensor, target: Block) -> bytes:
+def pushed(how: Product, parts: tuple[int, int], left: Tensor, right: Tensor, target: Block) -> bytes:
     """Push constants, as glsl/conv.comp has them."""
-    halves = [*three(how.place_step, 1), *three(how.tap_step, 1), *three(how.low, 0), 0]
-    if max(map(abs, halves)) >= 1 << 15:
-        raise Unsupported(f"{op.name}: a stride, dilation or padding of 32,768 or more has no Vulkan kernel")
-    pairs = [(low & 0xFFFF) | (high & 0xFFFF) << 16 for low, high in zip(halves[::2], halves[1::2])]
     return pack(
         *(how.rows, how.outers, how.inners, how.groups),
         *(*three(how.places, 1), *three(how.taps, 1), *three(how.cells, 1)),
-        *pairs,
+        *halves(how, 0),
         parts[0] | parts[1] << 16,
         *(left.buffer.data.offset + left.layout.offset, *how.a[:2], *three(how.a[2:], 0)),
         *(right.buffer.data.offset + right.layout.offset, *how.b[:2], *three(how.b[2:], 0)),
@@ -250,9 +183,11 @@ def pushed(op: Op, how: Product, parts: tuple[int, int], left: Tensor, right: Te
     )
 
 
-def three(values: Shape, fill: int) -> list[int]:
-    """Values for three spatial axes."""
-    return [fill] * (SPATIAL - len(values)) + [*values]
-
-
+RUN = {
+    "lanes": multiply,
+    "tiles": conv_tiles.multiply,
+    "depthwise": depthwise.multiply,
+    "winograd2": partial(winograd.multiply, side=2),
+    "winograd4": partial(winograd.multiply, side=4),
+}
 FAMILIES = {"conv": conv, "conv_back": conv}
