@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from chain import floats, link, values
 from conftest import vulkan
-from fences import unfenced
+from fences import conflict, unfenced
 
 import tinyadept as ta
 from tinyadept.backends.vulkan import arena
+from tinyadept.backends.vulkan.queue import Dispatch, levelled
 
 GPU = vulkan()
 
@@ -28,6 +29,31 @@ def test_a_capture_is_one_submit_and_starts_from_what_is_there(backend):
         backend.queue.replay(replay)
     assert backend.queue.submits == submits + 10
     assert np.array_equal(values(backend, a), np.full(8, 66))
+
+
+def drawn(rng, name):
+    """A dispatch that touches a few of twelve ranges."""
+    ranges = lambda: [(8 * at, 8 * at + 8) for at in rng.choice(12, rng.integers(0, 3), replace=False)]  # noqa: E731
+    return Dispatch(name, None, (1, 1, 1), b"", ranges(), ranges())
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_levels_keep_the_order_of_what_conflicts_and_save_fences(seed):
+    rng = np.random.default_rng(seed)
+    noted = [drawn(rng, name) for name in range(40)]
+    entries = levelled(noted)
+    assert not unfenced(entries)
+    order = [entry.command for entry in entries if entry is not None]
+    assert sorted(order) == list(range(40))
+    for early in range(40):
+        for late in range(early + 1, 40):
+            if conflict(noted[early], noted[late]):
+                assert order.index(early) < order.index(late)
+    longest = [1] * 40  # chains of dispatches that wait for each other: no order does with fewer levels
+    for late in range(40):
+        waits = [longest[early] + 1 for early in range(late) if conflict(noted[early], noted[late])]
+        longest[late] = max([1, *waits])
+    assert entries.count(None) == max(longest) - 1
 
 
 def test_memory_of_a_capture_is_its_own(backend):
