@@ -158,14 +158,13 @@ def np_conv(
         y = winograd.forward(x, w, bias, padding, out, groups, int(path[-1]))
         if np.isfinite(y).all():  # what is not finite spoils whole tiles
             return y
-    x = padded(x, padding)
     if path == "banded":
-        y = banded.forward(x, w, bias, out, stride, dilation)
+        y = banded.forward(padded(x, padding), w, bias, out, stride, dilation)
         if np.isfinite(y).all():  # zeros of the band meet cells that no window sees: zero times infinity
             return y
     if path == "depthwise":
-        return depthwise.forward(x, w, bias, out, stride, dilation)
-    return im2col.forward(x, w, bias, out, stride, dilation, groups)
+        return depthwise.forward(padded(x, padding), w, bias, out, stride, dilation)
+    return im2col.forward(x, w, bias, out, stride, padding, dilation, groups)
 
 
 def pointwise(x: np.ndarray, matrices: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ Shapes: N batch, C channels in, O channels out, G groups, K window cells. Inputs
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, product
 from math import prod
 
@@ -16,7 +16,7 @@ from ..view import Shape, row_major
 from .parallel import cores, each, scratch
 
 Pairs = tuple[tuple[int, int], ...]
-CHUNK_BYTES = 4 << 20  # of unfolded windows held at a time by a core
+CHUNK_BYTES = 8 << 20  # of unfolded windows held at a time by a core
 SKINNY = 1024  # results of a product below which long sums are cut
 SHARED_OUT = 16 << 20
 
@@ -135,22 +135,35 @@ def seen(cell: tuple, stride: Shape, dilation: Shape, windows: Shape) -> tuple:
 
 
 def forward(
-    x: np.ndarray, w: np.ndarray, bias: np.ndarray, out: Shape, stride: Shape, dilation: Shape, groups: int
+    x: np.ndarray,
+    w: np.ndarray,
+    bias: np.ndarray,
+    out: Shape,
+    stride: Shape,
+    padding: Pairs,
+    dilation: Shape,
+    groups: int,
 ) -> np.ndarray:
-    """Of a padded input (N, C, …): (N, O, …)."""
+    """Of an input that is not padded yet (N, C, …): (N, O, …)."""
     kernel, (n, c), o = w.shape[2:], x.shape[:2], w.shape[0]
     flat = w.reshape(groups, o // groups, prod(w.shape[1:]))  # (G, O/G, C/G·K)
     y = np.empty((n, o, *out), x.dtype)
+    cells, wide = c * prod(kernel), tuple(m + a + b for m, (a, b) in zip(x.shape[2:], padding))
+    cut = list(pieces(n, out, wide, cells, x.itemsize, stride))
+    apart = all(piece.rows.stop - piece.rows.start == out[0] for piece in cut)
+    x = x if apart else padded(x, padding)
 
     def work(piece: Piece) -> None:
-        cols = columns(x, piece, kernel, stride, dilation, groups)
+        mine, within = x, piece
+        if apart:  # each thread pads its own samples
+            mine, within = padded(x[piece.samples], padding), replace(piece, samples=slice(0, piece.count))
+        cols = columns(mine, within, kernel, stride, dilation, groups)
         runs = scratch.take("runs", (*flat.shape[:2], cols.shape[2]), x.dtype)  # (G, O/G, n·run)
         np.matmul(flat, cols, out=runs)
         spots = piece.spots(runs.reshape(o, piece.count, piece.run))
         np.add(spots, bias.reshape(-1, *(1,) * len(out)), out=y[piece.samples, :, piece.rows])
 
-    cells = c * prod(kernel)
-    each(work, pieces(n, out, x.shape[2:], cells, x.itemsize, stride), cells * y[:, :1].nbytes > SHARED_OUT)
+    each(work, cut, cells * y[:, :1].nbytes > SHARED_OUT)
     return y
 
 
