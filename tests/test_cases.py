@@ -242,6 +242,8 @@ def test_convolution_is_cut_into_pieces(monkeypatch):
 def test_convolution_memory_is_bounded():
     import tracemalloc
 
+    from tinyadept.ops import im2col
+
     x, w = ta.ones(1, 16, 256, 256), ta.ones(16, 16, 3, 3)
     with ta.no_grad():
         tracemalloc.start()
