@@ -65,7 +65,7 @@ class Row:
         reached = self.value(ours) if alone else self.ratio(ours, theirs or 0.0)
         if self.work:
             return "met" if reached >= self.target else "MISSED"
-        return "met" if (reached if alone else round(reached, 1)) <= self.target else "MISSED"
+        return "met" if reached <= self.target else "MISSED"
 
 
 @dataclass
