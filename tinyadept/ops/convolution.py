@@ -153,17 +153,17 @@ def np_conv(
         if bias is not None:
             y += bias.reshape(-1, *(1,) * len(out))
         return y
-    bias = np.zeros(o, x.dtype) if bias is None else bias
+    shift = np.zeros(o, x.dtype) if bias is None else bias
     if path.startswith("winograd"):
-        y = winograd.forward(x, w, bias, padding, out, groups, int(path[-1]))
+        y = winograd.forward(x, w, shift, padding, out, groups, int(path[-1]))
         if np.isfinite(y).all():  # what is not finite spoils whole tiles
             return y
     if path == "banded":
-        y = banded.forward(padded(x, padding), w, bias, out, stride, dilation)
+        y = banded.forward(padded(x, padding), w, shift, out, stride, dilation)
         if np.isfinite(y).all():  # zeros of the band meet cells that no window sees: zero times infinity
             return y
     if path == "depthwise":
-        return depthwise.forward(padded(x, padding), w, bias, out, stride, dilation)
+        return depthwise.forward(padded(x, padding), w, shift, out, stride, dilation)
     return im2col.forward(x, w, bias, out, stride, padding, dilation, groups)
 
 
@@ -215,10 +215,10 @@ def np_conv_weight(
         dilation,
         groups,
     )
-    path, x = choose("conv_weight", given).path, padded(x, padding)
+    path = choose("conv_weight", given).path
     if path in ("banded", "depthwise"):
         way = banded if path == "banded" else depthwise
-        dw = way.to_weight(g, x, shape, stride, dilation)
+        dw = way.to_weight(g, padded(x, padding), shape, stride, dilation)
         if np.isfinite(dw).all():
             return dw
-    return im2col.to_weight(g, x, shape, stride, dilation, groups)
+    return im2col.to_weight(g, x, shape, stride, padding, dilation, groups)

@@ -5,8 +5,8 @@ Shapes: N batch, C channels in, O channels out, G groups, K window cells. Inputs
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import groupby, product
 from math import prod
 
@@ -17,6 +17,7 @@ from .parallel import cores, each, scratch
 
 Pairs = tuple[tuple[int, int], ...]
 CHUNK_BYTES = 8 << 20  # of unfolded windows held at a time by a core
+ENOUGH = 512  # positions that are unfolded even if they take more: a matrix product of fewer is slower
 SKINNY = 1024  # results of a product below which long sums are cut
 SHARED_OUT = 16 << 20
 
@@ -37,14 +38,13 @@ def positions(length: int, kernel: int, stride: int, pad: tuple[int, int], dilat
     return count
 
 
-def padded(x: np.ndarray, padding: Pairs, fill: float = 0) -> np.ndarray:
+def padded(x: np.ndarray, padding: Pairs, fill: float = 0, memory: Callable = np.empty) -> np.ndarray:
     """The last axes, dense in memory, with cells added before and after; negative counts take cells away."""
     if not any(map(any, padding)):
         return np.ascontiguousarray(x)
     lead = x.ndim - len(padding)
-    out = np.full(
-        x.shape[:lead] + tuple(n + a + b for n, (a, b) in zip(x.shape[lead:], padding)), fill, x.dtype
-    )
+    out = memory(x.shape[:lead] + tuple(n + a + b for n, (a, b) in zip(x.shape[lead:], padding)), x.dtype)
+    out.fill(fill)
     into = tuple(slice(max(a, 0), a + n + min(b, 0)) for n, (a, b) in zip(x.shape[lead:], padding))
     taken = tuple(slice(max(-a, 0), n + min(b, 0)) for n, (a, b) in zip(x.shape[lead:], padding))
     out[(..., *into)] = x[(..., *taken)]
@@ -71,12 +71,12 @@ class Piece:
     def count(self) -> int:
         return self.samples.stop - self.samples.start
 
-    def window(self, x: np.ndarray, kernel: Shape, stride: Shape, dilation: Shape) -> np.ndarray:
-        """The part of the padded input that this piece sees."""
+    def window(self, x: np.ndarray, kernel: Shape, stride: Shape, dilation: Shape, ahead: int) -> np.ndarray:
+        """The part of a padded input, which begins with sample `ahead`, that this piece sees."""
         first = self.rows.start * stride[0]
-        return x[
-            self.samples, :, first : first + (self.out[0] - 1) * stride[0] + (kernel[0] - 1) * dilation[0] + 1
-        ]
+        reach = (self.out[0] - 1) * stride[0] + (kernel[0] - 1) * dilation[0] + 1
+        samples = slice(self.samples.start - ahead, self.samples.stop - ahead)
+        return x[samples, :, first : first + reach]
 
     def spots(self, runs: np.ndarray) -> np.ndarray:
         """Runs (channels, n, run) seen as (n, channels, positions…)."""
@@ -87,45 +87,56 @@ class Piece:
 
 def pieces(
     samples: int, out: Shape, wide: Shape, cells: int, itemsize: int, stride: Shape, dense: bool = False
-) -> Iterator[Piece]:
-    """Cut a convolution into pieces that unfold to at most about `CHUNK_BYTES`, or to one row of a sample."""
+) -> list[Piece]:
+    """Cut a convolution into pieces that unfold to about `CHUNK_BYTES`, or to `ENOUGH` positions."""
     dense = dense or any(s != 1 for s in stride)
     pitch = row_major((1, *out[1:]) if dense else (1, *wide[1:]))
-    row_bytes = max(1, cells * pitch[0] * itemsize)
-    rows = min(out[0], max(1, CHUNK_BYTES // row_bytes))
-    share = min(CHUNK_BYTES, -(-samples * out[0] * row_bytes // (2 * cores())))  # two pieces for each core
-    several = max(1, share // (row_bytes * rows)) if rows == out[0] else 1
+    positions = max(ENOUGH, CHUNK_BYTES // max(1, cells * itemsize))
+    rows = min(out[0], -(-positions // max(1, pitch[0])))
+    rows = -(-out[0] // -(-out[0] // rows))  # as many pieces, all of about the same size
+    several = max(1, positions // max(1, pitch[0] * rows)) if rows == out[0] else 1
+    found = []
     for first in range(0, samples, several):
         for top in range(0, out[0], rows):
             part = (min(rows, out[0] - top), *out[1:])
             run = sum((o - 1) * p for o, p in zip(part, pitch)) + 1
-            yield Piece(
-                slice(first, min(first + several, samples)),
-                slice(top, top + part[0]),
-                part,
-                pitch,
-                run,
-                dense,
-            )
+            chosen = slice(first, min(first + several, samples)), slice(top, top + part[0])
+            found.append(Piece(*chosen, part, pitch, run, dense))
+    return found
+
+
+def shares(cut: list[Piece]) -> list[list[Piece]]:
+    """Neighbours together, two shares for each core: handing over a piece costs as much as some take."""
+    size = max(1, -(-len(cut) // (2 * cores())))
+    return [cut[at : at + size] for at in range(0, len(cut), size)]
 
 
 def columns(
-    x: np.ndarray, piece: Piece, kernel: Shape, stride: Shape, dilation: Shape, groups: int
+    x: np.ndarray,
+    piece: Piece,
+    kernel: Shape,
+    stride: Shape,
+    dilation: Shape,
+    groups: int,
+    ahead: int = 0,
+    one: bool = False,
 ) -> np.ndarray:
-    """What the windows of a piece see, one column a position: (G, C/G·K, n·run)."""
-    x = piece.window(x, kernel, stride, dilation)
+    """What the windows of a piece see, one column a position: (G, C/G·K, n·run), below it a `one` if asked."""
+    x = piece.window(x, kernel, stride, dilation, ahead)
     n, c, *steps = x.strides
     cells = tuple(s * d for s, d in zip(steps, dilation))
     if piece.dense:
-        shape, jumps = piece.out, tuple(s * d for s, d in zip(steps, stride))
+        runs, jumps = piece.out, tuple(s * d for s, d in zip(steps, stride))
     else:
-        shape, jumps = (piece.run,), (x.itemsize,)
-    view = np.lib.stride_tricks.as_strided(
-        x, (x.shape[1], *kernel, piece.count, *shape), (c, *cells, n, *jumps), writeable=False
-    )
-    cols = scratch.take("columns", view.shape, x.dtype)
-    np.copyto(cols, view)
-    return cols.reshape(groups, -1, piece.count * piece.run)
+        runs, jumps = (piece.run,), (x.itemsize,)
+    share = x.shape[1] // groups
+    each = share * prod(kernel)  # rows of a group
+    shape = (groups, share, *kernel, piece.count, *runs)
+    view = np.lib.stride_tricks.as_strided(x, shape, (share * c, c, *cells, n, *jumps), writeable=False)
+    cols = scratch.take("columns", (groups, each + one, piece.count * piece.run), x.dtype)
+    cols[:, each:] = 1
+    np.ndarray(shape, x.dtype, cols, 0, (cols.strides[0], *(s * x.itemsize for s in row_major(shape[1:]))))[...] = view
+    return cols
 
 
 def seen(cell: tuple, stride: Shape, dilation: Shape, windows: Shape) -> tuple:
@@ -137,7 +148,7 @@ def seen(cell: tuple, stride: Shape, dilation: Shape, windows: Shape) -> tuple:
 def forward(
     x: np.ndarray,
     w: np.ndarray,
-    bias: np.ndarray,
+    bias: np.ndarray | None,
     out: Shape,
     stride: Shape,
     padding: Pairs,
@@ -147,21 +158,22 @@ def forward(
     """Of an input that is not padded yet (N, C, …): (N, O, …)."""
     kernel, (n, c), o = w.shape[2:], x.shape[:2], w.shape[0]
     flat = w.reshape(groups, o // groups, prod(w.shape[1:]))  # (G, O/G, C/G·K)
+    if bias is not None:  # the weight of a cell that is always one
+        flat = np.concatenate([flat, bias.reshape(groups, -1, 1)], -1)
     y = np.empty((n, o, *out), x.dtype)
     cells, wide = c * prod(kernel), tuple(m + a + b for m, (a, b) in zip(x.shape[2:], padding))
-    cut = list(pieces(n, out, wide, cells, x.itemsize, stride))
-    apart = all(piece.rows.stop - piece.rows.start == out[0] for piece in cut)
-    x = x if apart else padded(x, padding)
+    cut = shares(pieces(n, out, wide, cells, x.itemsize, stride))
+    if len(cut) > n:
+        x, padding = padded(x, padding), ()
 
-    def work(piece: Piece) -> None:
-        mine, within = x, piece
-        if apart:  # each thread pads its own samples
-            mine, within = padded(x[piece.samples], padding), replace(piece, samples=slice(0, piece.count))
-        cols = columns(mine, within, kernel, stride, dilation, groups)
-        runs = scratch.take("runs", (*flat.shape[:2], cols.shape[2]), x.dtype)  # (G, O/G, n·run)
-        np.matmul(flat, cols, out=runs)
-        spots = piece.spots(runs.reshape(o, piece.count, piece.run))
-        np.add(spots, bias.reshape(-1, *(1,) * len(out)), out=y[piece.samples, :, piece.rows])
+    def work(some: list[Piece]) -> None:
+        ahead = some[0].samples.start
+        mine = padded(x[ahead : some[-1].samples.stop], padding, memory=scratch.named("padded"))
+        for piece in some:
+            cols = columns(mine, piece, kernel, stride, dilation, groups, ahead, bias is not None)
+            runs = scratch.take("runs", (*flat.shape[:2], cols.shape[2]), x.dtype)  # (G, O/G, n·run)
+            np.matmul(flat, cols, out=runs)
+            y[piece.samples, :, piece.rows] = piece.spots(runs.reshape(o, piece.count, piece.run))
 
     each(work, cut, cells * y[:, :1].nbytes > SHARED_OUT)
     return y
@@ -226,15 +238,13 @@ def add_cell(
 
 
 def to_weight(
-    g: np.ndarray, x: np.ndarray, shape: Shape, stride: Shape, dilation: Shape, groups: int
+    g: np.ndarray, x: np.ndarray, shape: Shape, stride: Shape, padding: Pairs, dilation: Shape, groups: int
 ) -> np.ndarray:
-    """Gradient of the weight, of shape (O, C/G, …), from a padded input."""
-    kernel, n = shape[2:], x.shape[0]
-    out = g.shape[2:]
+    """Gradient of the weight, of shape (O, C/G, …), from an input that is not padded yet."""
+    kernel, n, out = shape[2:], x.shape[0], g.shape[2:]
+    wide = tuple(m + a + b for m, (a, b) in zip(x.shape[2:], padding))
 
-    def work(piece: Piece) -> np.ndarray:
-        cols = columns(x, piece, kernel, stride, dilation, groups)
-        runs = gradient_runs(g, piece, groups)
+    def product(cols: np.ndarray, runs: np.ndarray, piece: Piece) -> np.ndarray:
         if cols.shape[1] * runs.shape[1] > SKINNY:
             return np.matmul(cols, runs.swapaxes(1, 2)).swapaxes(1, 2)  # (G, O/G, C/G·K)
         # Few results of very many terms each: BLAS is several times faster on a batch of shorter sums.
@@ -243,7 +253,20 @@ def to_weight(
 
     def total(dense: bool) -> np.ndarray:
         cells = x.shape[1] * prod(kernel)
-        cut = pieces(n, out, x.shape[2:], cells, x.itemsize, stride, dense)
+        cut = shares(pieces(n, out, wide, cells, x.itemsize, stride, dense))
+        whole = padded(x, padding) if len(cut) > n else None
+
+        def work(some: list[Piece]) -> np.ndarray:
+            ahead = some[0].samples.start if whole is None else 0
+            mine = whole
+            if mine is None:
+                mine = padded(x[ahead : some[-1].samples.stop], padding, memory=scratch.named("padded"))
+            found = np.zeros((), x.dtype)
+            for piece in some:
+                cols = columns(mine, piece, kernel, stride, dilation, groups, ahead)
+                found = found + product(cols, gradient_runs(g, piece, groups), piece)
+            return found
+
         parts = each(work, cut, cells * g[:, :1].nbytes > SHARED_OUT)
         return sum(parts, start=np.zeros((), g.dtype)).reshape(shape) if parts else np.zeros(shape, g.dtype)
 

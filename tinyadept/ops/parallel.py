@@ -12,7 +12,7 @@ import ctypes
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from math import prod
 from pathlib import Path
 from threading import Lock, local
@@ -38,6 +38,10 @@ class Scratch(local):
         if name not in self.kept or self.kept[name].size < size:
             self.kept[name] = np.empty(size, np.uint8)
         return self.kept[name][:size].view(dtype).reshape(shape)
+
+    def named(self, name: str) -> Callable:
+        """Like `take`, of this name."""
+        return partial(self.take, name)
 
 
 scratch = Scratch()
