@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from ..view import Shape
+from ..view import Shape, row_major
 
 MOST = 64  # output channels times W / KW up to which this is faster, measured on two x86-64 cores
 
@@ -39,8 +39,10 @@ def band(matrix: np.ndarray, kernel: int, stride: int, dilation: int) -> np.ndar
     return np.ndarray(shape, matrix.dtype, matrix, 0, (o, c, i, dilation * x, stride * x + q))
 
 
-def unfolded(x: np.ndarray, kernel: Shape, out: Shape, stride: Shape, dilation: Shape) -> np.ndarray:
-    """What each stretch of results sees: (N·OH·S, C·KH·P)."""
+def unfolded(
+    x: np.ndarray, kernel: Shape, out: Shape, stride: Shape, dilation: Shape, one: bool = False
+) -> np.ndarray:
+    """What each stretch of results sees, and a `one` behind it if asked: (N·OH·S, C·KH·P)."""
     q = stretch(out[1], kernel[1])
     n, c, h, w = x.strides
     shape = (
@@ -52,16 +54,31 @@ def unfolded(x: np.ndarray, kernel: Shape, out: Shape, stride: Shape, dilation: 
         seen(q, kernel[1], stride[1], dilation[1]),
     )
     steps = (n, stride[0] * h, q * stride[1] * w, c, dilation[0] * h, w)
-    return np.ndarray(shape, x.dtype, x, 0, steps).reshape(prod(shape[:3]), prod(shape[3:]))
+    view = np.ndarray(shape, x.dtype, x, 0, steps)
+    rows, cells = prod(shape[:3]), prod(shape[3:])
+    if not one:
+        return view.reshape(rows, cells)
+    unfolded = np.empty((rows, cells + 1), x.dtype)
+    unfolded[:, cells] = 1
+    pitch = (cells + 1) * x.itemsize
+    places = (out[0] * shape[2] * pitch, shape[2] * pitch, pitch)
+    within = tuple(step * x.itemsize for step in row_major(shape[3:]))
+    np.ndarray(shape, x.dtype, unfolded, 0, (*places, *within))[...] = view
+    return unfolded
 
 
-def matrix_of(w: np.ndarray, out: Shape, stride: Shape, dilation: Shape) -> np.ndarray:
-    """The banded matrix of a kernel (O, C, KH, KW): (C·KH·P, O·Q)."""
+def matrix_of(
+    w: np.ndarray, out: Shape, stride: Shape, dilation: Shape, bias: np.ndarray | None = None
+) -> np.ndarray:
+    """The banded matrix of a kernel (O, C, KH, KW), below it the bias: (C·KH·P, O·Q)."""
     o, c, kh, kw = w.shape
     q = stretch(out[1], kw)
-    matrix = np.zeros((c, kh, seen(q, kw, stride[1], dilation[1]), o, q), w.dtype)
-    band(matrix, kw, stride[1], dilation[1])[...] = w[..., None]
-    return matrix.reshape(prod(matrix.shape[:3]), o * q)
+    shape = (c, kh, seen(q, kw, stride[1], dilation[1]), o, q)
+    matrix = np.zeros((prod(shape[:3]) + (bias is not None), o * q), w.dtype)
+    band(matrix[: prod(shape[:3])].reshape(shape), kw, stride[1], dilation[1])[...] = w[..., None]
+    if bias is not None:
+        matrix[-1].reshape(o, q)[...] = bias[:, None]
+    return matrix
 
 
 def gradient_rows(g: np.ndarray, kernel: int) -> np.ndarray:
@@ -72,14 +89,14 @@ def gradient_rows(g: np.ndarray, kernel: int) -> np.ndarray:
 
 
 def forward(
-    x: np.ndarray, w: np.ndarray, bias: np.ndarray, out: Shape, stride: Shape, dilation: Shape
+    x: np.ndarray, w: np.ndarray, bias: np.ndarray | None, out: Shape, stride: Shape, dilation: Shape
 ) -> np.ndarray:
     """Of a padded input (N, C, H, W): (N, O, OH, OW)."""
-    q = stretch(out[1], w.shape[3])
-    y = unfolded(x, w.shape[2:], out, stride, dilation) @ matrix_of(w, out, stride, dilation)
+    q, one = stretch(out[1], w.shape[3]), bias is not None
+    cells = unfolded(x, w.shape[2:], out, stride, dilation, one)
+    y = cells @ matrix_of(w, out, stride, dilation, bias)
     y = y.reshape(x.shape[0], out[0], out[1] // q, w.shape[0], q).transpose(0, 3, 1, 2, 4)
-    result = np.empty(y.shape, y.dtype)
-    return np.add(y, bias.reshape(-1, 1, 1, 1), out=result).reshape(x.shape[0], w.shape[0], *out)
+    return np.ascontiguousarray(y).reshape(x.shape[0], w.shape[0], *out)
 
 
 def to_input(g: np.ndarray, w: np.ndarray, wide: Shape, stride: Shape, dilation: Shape) -> np.ndarray:

@@ -159,7 +159,7 @@ def np_conv(
         if np.isfinite(y).all():  # what is not finite spoils whole tiles
             return y
     if path == "banded":
-        y = banded.forward(padded(x, padding), w, shift, out, stride, dilation)
+        y = banded.forward(padded(x, padding), w, bias, out, stride, dilation)
         if np.isfinite(y).all():  # zeros of the band meet cells that no window sees: zero times infinity
             return y
     if path == "depthwise":

@@ -135,7 +135,9 @@ def columns(
     view = np.lib.stride_tricks.as_strided(x, shape, (share * c, c, *cells, n, *jumps), writeable=False)
     cols = scratch.take("columns", (groups, each + one, piece.count * piece.run), x.dtype)
     cols[:, each:] = 1
-    np.ndarray(shape, x.dtype, cols, 0, (cols.strides[0], *(s * x.itemsize for s in row_major(shape[1:]))))[...] = view
+    np.ndarray(shape, x.dtype, cols, 0, (cols.strides[0], *(s * x.itemsize for s in row_major(shape[1:]))))[
+        ...
+    ] = view
     return cols
 
 

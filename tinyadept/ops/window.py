@@ -15,10 +15,12 @@ import numpy as np
 
 from .. import dtypes
 from ..tensor import Tensor
-from ..view import Shape
+from ..view import Shape, row_major
 from .convolution import np_conv, np_conv_input, np_conv_weight
 from .im2col import padded, positions, seen
 from .table import Family, define, met, operands
+
+AT_ONCE = 9  # cells of a window up to which comparing all of them is faster than going axis by axis
 
 
 def infer_conv(op: Any, inputs: tuple, params: dict) -> tuple:
@@ -103,17 +105,62 @@ def spread(
     return padded(x, tuple(zip(padding, after)), fill)
 
 
+def gathered(x: np.ndarray, kernel: Shape, stride: Shape, dilation: Shape, windows: Shape) -> np.ndarray:
+    """The cells of every window of a spread input, (K, N, C, windows…)."""
+    n, c, *steps = x.strides
+    within = (s * d for s, d in zip(steps, dilation))
+    between = (s * m for s, m in zip(steps, stride))
+    shape = (*kernel, *x.shape[:2], *windows)
+    cells = np.lib.stride_tricks.as_strided(x, shape, (*within, n, c, *between), writeable=False)
+    return np.ascontiguousarray(cells).reshape(prod(kernel), *shape[len(kernel) :])
+
+
 def np_pool_index(
     x: np.ndarray, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, windows: Shape
 ) -> np.ndarray:
-    """Flat position, within the last axes, of each window's maximum: the first of equals, NaN before all.
+    """Flat position, within the last axes, of each window's maximum: the first of equals, NaN before all."""
+    lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min if x.dtype.kind != "b" else False
+    wide = spread(x, kernel, stride, padding, dilation, windows, lowest)
+    pitches = row_major(x.shape[2:])
+    corner: Any = np.zeros((), np.int32)
+    for axis, pitch in zip(range(-len(kernel), 0), pitches):
+        corner = corner + begins(axis, stride, padding, windows) * np.int32(pitch)
+    if wide.shape == x.shape and prod(kernel) <= AT_ONCE:
+        cell = winner(gathered(wide, kernel, stride, dilation, windows))
+        steps = [sum(k * d * p for k, d, p in zip(cell, dilation, pitches)) for cell in np.ndindex(kernel)]
+        index = np.array(steps, np.int32).take(cell)
+    else:
+        index = np.zeros((), np.int32)
+        winners = axis_winners(wide, kernel, stride, padding, dilation, windows)
+        for cell, d, pitch in zip(winners, dilation, pitches):
+            cells = np.multiply(cell, d * pitch, dtype=np.int32)
+            index = np.add(index, cells, out=cells)
+    return np.add(index, corner, out=index)
+
+
+def winner(cells: np.ndarray) -> np.ndarray:
+    """Which of a few cells (K, …) is the maximum."""
+    best = cells.max(0)
+    lost = cells != best
+    if np.isnan(best.sum()):
+        lost &= ~np.isnan(cells)  # then the first NaN
+    number = np.full(best.shape, len(cells) - 1, np.uint8)
+    for k in range(len(cells) - 2, -1, -1):  # k where it won, otherwise what is there
+        number -= np.uint8(k)
+        number *= lost[k]
+        number += np.uint8(k)
+    return number
+
+
+def axis_winners(
+    best: np.ndarray, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, windows: Shape
+) -> list[np.ndarray]:
+    """Along each axis the cell of each window's maximum.
 
     The maximum of a box is taken axis by axis, the last first; each stage remembers the cell that won, and
     carries along those that won in the stages before.
     """
-    lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min if x.dtype.kind != "b" else False
-    best = spread(x, kernel, stride, padding, dilation, windows, lowest)
-    watch_nan = x.dtype.kind == "f" and bool(np.isnan(x).any())
+    watch_nan = best.dtype.kind == "f" and bool(np.isnan(best).any())
     axes = range(-1, -len(kernel) - 1, -1)
     winners: list[np.ndarray] = []
     for axis in axes:
@@ -125,13 +172,7 @@ def np_pool_index(
         offsets = [cell * dilation[axis] for cell in range(kernel[axis])]
         spots = [(..., slice(offset, offset + reach, stride[axis]), *rest) for offset in offsets]
         best, winners = leaders(best, winners, spots, first, watch_nan)
-    index, corner, pitch = np.zeros((), np.int32), np.zeros((), np.int32), 1
-    for axis in axes:
-        cells = np.multiply(winners[axis], dilation[axis] * pitch, dtype=np.int32)
-        index = np.add(index, cells, out=cells)
-        corner = corner + begins(axis, stride, padding, windows) * np.int32(pitch)
-        pitch *= x.shape[axis]
-    return np.add(index, corner, out=index)
+    return winners
 
 
 def begins(axis: int, stride: Shape, padding: Shape, windows: Shape) -> np.ndarray:
@@ -201,10 +242,12 @@ def np_avg_pool(
 ) -> np.ndarray:
     ones = (1,) * len(kernel)
     wide = spread(x, kernel, stride, padding, ones, windows, 0)
-    total = np.zeros((*x.shape[:2], *windows), x.dtype)
-    for cell in product(*map(range, kernel)):
+    first, *rest = product(*map(range, kernel))
+    total = np.array(wide[seen(first, stride, ones, windows)])
+    for cell in rest:
         total += wide[seen(cell, stride, ones, windows)]
-    return total / shares(x.shape[2:], kernel, stride, padding, divisor, windows).astype(x.dtype)
+    total /= shares(x.shape[2:], kernel, stride, padding, divisor, windows).astype(x.dtype)
+    return total
 
 
 def np_avg_pool_input(
@@ -213,8 +256,10 @@ def np_avg_pool_input(
     ones = (1,) * len(kernel)
     each = g / shares(shape[2:], kernel, stride, padding, divisor, windows).astype(g.dtype)
     wide = spread(np.zeros(shape, g.dtype), kernel, stride, padding, ones, windows, 0)
+    apart = all(k <= s for k, s in zip(kernel, stride))
     for cell in product(*map(range, kernel)):
-        wide[seen(cell, stride, ones, windows)] += each
+        spots = wide[seen(cell, stride, ones, windows)]
+        np.copyto(spots, each) if apart else np.add(spots, each, out=spots)
     return wide[(..., *(slice(p, p + n) for p, n in zip(padding, shape[2:])))]
 
 
