@@ -121,7 +121,7 @@ def columns(
     ahead: int = 0,
     one: bool = False,
 ) -> np.ndarray:
-    """What the windows of a piece see, one column a position: (G, C/G·K, n·run), below it a `one` if asked."""
+    """What the windows of a piece see, one column a position, below it a `one` if asked: (G, C/G·K, n·run)."""
     x = piece.window(x, kernel, stride, dilation, ahead)
     n, c, *steps = x.strides
     cells = tuple(s * d for s, d in zip(steps, dilation))
@@ -135,9 +135,8 @@ def columns(
     view = np.lib.stride_tricks.as_strided(x, shape, (share * c, c, *cells, n, *jumps), writeable=False)
     cols = scratch.take("columns", (groups, each + one, piece.count * piece.run), x.dtype)
     cols[:, each:] = 1
-    np.ndarray(shape, x.dtype, cols, 0, (cols.strides[0], *(s * x.itemsize for s in row_major(shape[1:]))))[
-        ...
-    ] = view
+    into = (cols.strides[0], *(s * x.itemsize for s in row_major(shape[1:])))
+    np.ndarray(shape, x.dtype, cols, 0, into)[...] = view
     return cols
 
 
