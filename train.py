@@ -1,8 +1,8 @@
-"""Train a model: python train.py [digits|yolo11] [options].
+"""Train a model: python train.py [digits|yolo11|unet] [options].
 
 The last line printed says how well it does on data that it has not seen. After each epoch runs/<task>/,
 or what --out names, holds a checkpoint, from which --resume continues bit for bit, and at the end a
-learning curve, and for yolo11 weights for scripts/detect.py and a picture of what it finds.
+learning curve, and for yolo11 and unet weights and a picture of what they find.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from tinyadept.data import WorkerDied
 from tinyadept.training.detection import Detection
 from tinyadept.training.digits import Digits
 from tinyadept.training.loop import CHECKPOINT, Training, resume
+from tinyadept.training.segmentation import Segmentation
 from tinyadept.training.task import Task, TrainingError
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (Digits, Detection)}
+TASKS: dict[str, type[Task]] = {task.name: task for task in (Digits, Detection, Segmentation)}
 PACKAGES = {"safetensors": "safetensors", "matplotlib": "matplotlib", "threadpoolctl": "threadpoolctl"}
 PACKAGES |= {"tqdm": "tqdm", "PIL": "pillow", "yaml": "pyyaml"}  # by the names that they are imported by
 
@@ -57,7 +58,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", help="for checkpoint and learning curve (runs/<task>)"
     )
+    add_pictures(parser.add_argument_group("yolo11 and unet"))
     add_detection(parser.add_argument_group("yolo11"))
+    add_segmentation(parser.add_argument_group("unet"))
     options = parser.parse_args()
     task = TASKS[options.task]
     known = {*task.defaults, *task.free, "task", "device", "resume", "out"}
@@ -67,26 +70,58 @@ def arguments() -> argparse.Namespace:
     return options
 
 
-def add_detection(group: Any) -> None:
-    own = Detection.defaults | Detection.free
-    group.add_argument("--data", help="a data set in YOLO format, its folder or data.yaml (generated shapes)")
+def add_pictures(group: Any) -> None:
     group.add_argument(
-        "--size", type=positive(int), help=f"pixels of a side, a multiple of 32 ({own['size']})"
+        "--data", help="a data set: in YOLO's format, or with folders images and masks (shapes)"
     )
+    group.add_argument("--size", type=positive(int), help=f"pixels of a side ({usual('size')})")
+    group.add_argument(
+        "--augment",
+        type=at_least(float, 0),
+        metavar="X",
+        help="strength of augmentation, 0 for none (1; unet on shapes: 0)",
+    )
+    group.add_argument(
+        "--workers", type=at_least(int, 0), help=f"processes that read pictures ({usual('workers')})"
+    )
+    group.add_argument(
+        "--problems", choices=("refuse", "skip"), help="what to do about broken or missing files (refuse)"
+    )
+    group.add_argument(
+        "--every", type=positive(int), help=f"epochs between two measurements ({usual('every')})"
+    )
+
+
+def usual(name: str) -> str:
+    """What the tasks with pictures have where nothing is given."""
+    kinds = Detection, Segmentation
+    values = [str((kind.defaults | kind.free)[name]) for kind in kinds]
+    if len(set(values)) == 1:
+        return values[0]
+    return ", ".join(f"{kind.name}: {value}" for kind, value in zip(kinds, values))
+
+
+def add_detection(group: Any) -> None:
+    own = Detection.defaults
     group.add_argument("--model", choices="nsmlx", help=f"the size of YOLO11 ({own['model']})")
     group.add_argument(
-        "--augment", type=at_least(float, 0), metavar="X", help="strength of augmentation, 0 for none (1)"
+        "--empty", choices=("keep", "refuse", "skip"), help="what to do about pictures without objects (keep)"
+    )
+
+
+def add_segmentation(group: Any) -> None:
+    own = Segmentation.defaults
+    group.add_argument(
+        "--width", type=positive(int), help=f"channels of the finest maps of UNet ({own['width']})"
     )
     group.add_argument(
-        "--workers", type=at_least(int, 0), help=f"processes that read pictures ({own['workers']})"
+        "--depth", type=positive(int), help=f"steps down; 2 to this power divides --size ({own['depth']})"
     )
     group.add_argument(
-        "--problems", choices=("refuse", "skip"), help="what to do about broken pictures and labels (refuse)"
+        "--upwards",
+        choices=("transposed", "nearest", "bilinear"),
+        help=f"a transposed convolution, or interpolation before a convolution ({own['upwards']})",
     )
-    group.add_argument(
-        "--empty", choices=("keep", "refuse", "skip"), help="and about pictures without objects (keep)"
-    )
-    group.add_argument("--every", type=positive(int), help=f"epochs between two mAPs ({own['every']})")
 
 
 def begin(options: argparse.Namespace) -> Training:

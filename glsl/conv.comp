@@ -15,9 +15,9 @@
 //   conv_input         (place + low - tap * tap_step) / place_step, where that leaves no rest
 //
 //   -DOP_conv, -DOP_conv_input, -DOP_conv_weight
-//   -DTYPE=float -DTYPE4=vec4, or int and ivec4;  -DMASK=255 for uint8
+//   -DTYPE=float -DTYPE4=vec4, or int and ivec4;  -DMASK=255 for uint8, else 0
 //   -DSTRIDED=1 where a step of the places is not 1
-//   -DROWS -DCOLUMNS   results of a lane
+//   -DROWS -DCOLUMNS   results of a lane;  -DACTIVATED=1 where an activation is applied, else 0
 // No shared memory and no barriers: for CPUs, and for few rows; conv_tiles.comp is for GPUs.
 
 layout(push_constant) uniform Push {
@@ -26,13 +26,18 @@ layout(push_constant) uniform Push {
     uint halves[5];               // 16 bits each: place_step[3], tap_step[3], low[3]
     uint splits;                  // 16 bits each: parts of the taps, parts of inner
     int a, a_row, a_inner, a_tap[3];
-    int b, b_outer, b_inner, b_cell[3];
-    int to;
+    int b, b_outer, b_inner;      // cells lie one after another
+    int bias, bias_step;          // bias -1: none
+    int to, pitch;                // words between parts
 } push;
 
-layout(binding = 0) writeonly buffer To { uint to[]; };
+#define ACTIVATION_ID 1
+#include "activation.glsl"
+
+layout(binding = 0) buffer To { TYPE to[]; };
 layout(binding = 1) readonly buffer A { TYPE a[]; };
 layout(binding = 2) readonly buffer B { TYPE b[]; };
+layout(binding = 3) readonly buffer Bias { TYPE bias[]; };
 
 int half_at(int i) { return bitfieldExtract(int(push.halves[i / 2]), i % 2 * 16, 16); }
 ivec3 place_steps() { return ivec3(half_at(0), half_at(1), half_at(2)); }
@@ -41,6 +46,7 @@ ivec3 lows() { return ivec3(half_at(6), half_at(7), half_at(8)); }
 ivec3 triple(int v[3]) { return ivec3(v[0], v[1], v[2]); }
 int product(ivec3 v) { return v.x * v.y * v.z; }
 int dot_of(ivec3 u, ivec3 v) { return u.x * v.x + u.y * v.y + u.z * v.z; }
+int flat_cell(ivec3 cell) { return (cell.x * push.cells[1] + cell.y) * push.cells[2] + cell.z; }
 
 ivec3 unravel(int i, ivec3 lengths) {
     int row = i / lengths.z, plane = row / lengths.y;
@@ -68,7 +74,7 @@ int met(ivec3 sum) {
 #else
     ivec3 cell = sum;
 #endif
-    return inside && all(lessThan(cell, cells)) ? dot_of(cell, triple(push.b_cell)) : NOWHERE;
+    return inside && all(lessThan(cell, cells)) ? flat_cell(cell) : NOWHERE;
 }
 
 #ifdef OP_conv_input
@@ -89,15 +95,11 @@ int target(int group, int row, int column) {
 }
 #endif
 
-uint stored(TYPE x) {
 #if MASK
-    return uint(x) & uint(MASK);
-#elif FLOATING
-    return floatBitsToUint(x);
+#define DONE(v) ((v) & MASK)
 #else
-    return uint(x);
+#define DONE(v) (v)
 #endif
-}
 
 // The piece of `length` that part `at` of `parts` has.
 ivec2 piece(int length, int at, int parts) {
@@ -116,8 +118,7 @@ bool is_finite(float x) { return (floatBitsToUint(x) & 0x7F800000u) != 0x7F80000
 #endif
 
 void put(int part, int group, int row, int column, TYPE sum) {
-    int whole = push.groups * push.rows * push.outers * product(triple(push.places));
-    to[push.to + part * whole + target(group, row, column)] = stored(sum);
+    to[push.to + part * push.pitch + target(group, row, column)] = DONE(sum);
 }
 
 layout(local_size_x_id = 0) in;
@@ -183,10 +184,20 @@ void run_block(int part, int group, int row, int column) {
         [[unroll]] for (int c = 0; c < COLUMNS; ++c) finite = finite && is_finite(sums[r][c]);
     if (!finite) add_taps(block, true);
 #endif
-    [[unroll]] for (int r = 0; r < ROWS; ++r)
+    [[unroll]] for (int r = 0; r < ROWS; ++r) {
+        TYPE more = TYPE(0);
+        if (push.bias >= 0 && part == 0)
+            more = bias[push.bias + (group * push.rows + min(row + r, push.rows - 1)) * push.bias_step];
         [[unroll]] for (int c = 0; c < COLUMNS; ++c)
             if (row + r < push.rows && column + c * lanes < width)
-                put(part, group, row + r, column + c * lanes, sums[r][c]);
+                put(part, group, row + r, column + c * lanes, sums[r][c] + more);
+    }
+#if ACTIVATED  // in a loop of its own: CPU drivers would take seconds to compile one function so many times
+    for (int i = 0; i < ROWS * COLUMNS; ++i) {
+        int r = row + i / COLUMNS, at = push.to + target(group, r, column + i % COLUMNS * lanes);
+        if (r < push.rows && column + i % COLUMNS * lanes < width) to[at] = activated(to[at]);
+    }
+#endif
 }
 
 void main() {

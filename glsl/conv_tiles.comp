@@ -16,7 +16,7 @@
 //
 //   -DOP_conv, -DOP_conv_input, -DOP_conv_weight
 //   -DTYPE=float -DTYPE4=vec4, or int and ivec4;  -DMASK=255 for uint8, else 0
-//   -DQUADS_N -DQUADS_M -DWARPS_N -DWARPS_M   as in matmul.comp
+//   -DQUADS_N -DQUADS_M -DWARPS_N -DWARPS_M   as in matmul.comp;  -DACTIVATED=1 where an activation is applied
 //   -DA_MODE=ALONG      (G, tap, inner, row), neighbours of a row on 16 bytes, inner a multiple of 8
 //            DEEP       neighbours of the inner axis on 16 bytes; ONE_BY_ONE likewise, but not on 16 bytes
 //   -DB_MODE=GATHER     a lane has one column, or two, and all depths of a stage
@@ -39,6 +39,9 @@ layout(push_constant) uniform Push {
     int bias, bias_step;       // bias -1: none
     int to, pitch;             // words between parts
 } push;
+
+#define ACTIVATION_ID 0
+#include "activation.glsl"
 
 layout(binding = 0) writeonly buffer To { TYPE to[]; };
 layout(binding = 0) writeonly buffer To4 { TYPE4 to4[]; };
@@ -100,9 +103,10 @@ Phase phase_of(int number) {
     p.places = (p.places - rest + steps - 1) / steps;
     [[unroll]] for (int axis = 0; axis < 3; ++axis) {  // the first two taps that leave no rest
         int step = steps[axis], from = rest[axis] + p.start[axis], first = 0, second;
-        while (first < step && (from - first * -p.tap_cells[axis]) % step != 0) ++first;
+        // What % makes of negative numbers is up to the driver.
+        while (first < step && abs(from + first * p.tap_cells[axis]) % step != 0) ++first;
         second = first + 1;
-        while (second < first + step && (second - first) * p.tap_cells[axis] % step != 0) ++second;
+        while (second < first + step && (second - first) * -p.tap_cells[axis] % step != 0) ++second;
         p.tap_first[axis] = first, p.tap_step[axis] = second - first;
         p.taps[axis] = first < step ? max(0, (p.taps[axis] - first + second - first - 1) / (second - first)) : 0;
         p.start[axis] = (from + first * p.tap_cells[axis]) / step;
@@ -257,14 +261,15 @@ void write(int base, int row, ivec4 spots, TYPE4 v, TYPE4 more) {
     base += row * row_step();
 #if !STRIDED
     if ((row_step() & 3) == 0) {  // four neighbours, which begin on 16 bytes
-        if (spots.x != NOWHERE) to4[(base + spots.x) >> 2] = DONE(v);
+        if (spots.x != NOWHERE) to4[(base + spots.x) >> 2] = activated(DONE(v));
         return;
     }
 #endif
-    if (spots.x != NOWHERE) to[base + spots.x] = DONE(v.x);
-    if (spots.y != NOWHERE) to[base + spots.y] = DONE(v.y);
-    if (spots.z != NOWHERE) to[base + spots.z] = DONE(v.z);
-    if (spots.w != NOWHERE) to[base + spots.w] = DONE(v.w);
+    v = activated(DONE(v));
+    if (spots.x != NOWHERE) to[base + spots.x] = v.x;
+    if (spots.y != NOWHERE) to[base + spots.y] = v.y;
+    if (spots.z != NOWHERE) to[base + spots.z] = v.z;
+    if (spots.w != NOWHERE) to[base + spots.w] = v.w;
 }
 
 // As in matmul.comp, what a lane loads and sums has names. A lane has two loads of b for each of its columns.

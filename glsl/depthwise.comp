@@ -10,7 +10,7 @@
 //                a result, nine cells of its window, and a part of the samples' positions
 //
 //   -DOP_conv, -DOP_conv_input, -DOP_conv_weight
-//   -DTYPE=float -DTYPE3=vec3, or int and ivec3;  -DMASK=255 for uint8, else 0
+//   -DTYPE=float -DTYPE3=vec3 -DTYPE4=vec4, or int, ivec3 and ivec4;  -DMASK=255 for uint8, else 0
 //   -DSTRIDED=1  conv_input with a step that is not 1
 //   -DSQUARE=1   3 x 3 cells, steps and dilations of 1, no third axis: a lane has four results, one below another,
 //                which share most of the cells that they meet
@@ -22,7 +22,7 @@ layout(push_constant) uniform Push {
     int a, a_row, a_sample;       // w, and in conv_weight g: words between channels and samples
     int b, b_group, b_sample;     // x or g; conv_input: b_group between channels
     int bias, bias_step;          // bias -1: none
-    int to, parts;
+    int to, parts, pitch;         // words between parts
 } push;
 
 layout(binding = 0) writeonly buffer To { TYPE to[]; };
@@ -49,6 +49,8 @@ ivec3 unravel(int i, ivec3 lengths) {
 
 #ifndef OP_conv_weight
 #include "grid.glsl"
+#define ACTIVATION_ID 1
+#include "activation.glsl"
 
 // Which cell a place and a tap meet along an axis, or -1.
 int met(int place, int tap, int axis) {
@@ -161,7 +163,7 @@ void main() {
         TYPE more = push.bias < 0 ? TYPE(0) : bias[push.bias + channel * push.bias_step];
         int at = push.to + plane * product(places) + (place.x * places.y + place.y) * places.z + place.z;
         [[unroll]] for (int j = 0; j < DOWN; ++j)
-            if (place.y + j < places.y) to[at + j * places.z] = DONE(sums[j] + more);
+            if (place.y + j < places.y) to[at + j * places.z] = activated(DONE(sums[j] + more));
     }
 }
 
@@ -206,7 +208,7 @@ void main() {
         }
         barrier();
         if (lane < AT_ONCE && first + lane < taps)
-            to[push.to + (part * channels + channel) * taps + first + lane] = DONE(sums[lane * LANES]);
+            to[push.to + part * push.pitch + channel * taps + first + lane] = DONE(sums[lane * LANES]);
         barrier();
     }
 }

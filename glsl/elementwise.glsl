@@ -89,6 +89,8 @@ float op_bce_slope(float x, float t) {
     return x > 0.0 ? apart - small : small - t;
 }
 
+float op_addcmul(float a, float b, float c) { return a + b * c; }
+float op_lerp(float a, float b, float weight) { return a * (1.0 - weight) + b * weight; }
 float op_leaky_relu(float a, float slope) { return a > 0.0 ? a : a * slope; }
 float op_elu(float a, float alpha) { return a > 0.0 ? a : alpha * math_expm1(a); }
 float op_hardsigmoid(float a) { return is_nan(a) ? a : clamp(a + 3.0, 0.0, 6.0) / 6.0; }
@@ -100,12 +102,12 @@ float op_silu(float a) {
     return a < 0.0 ? a * e.x / below * e.y : a / below;
 }
 
-// s(1 + a(1 - s)) with s = sigmoid(a).
-float op_silu_slope(float a) {
+// g s(1 + a(1 - s)) with s = sigmoid(a).
+float op_silu_input(float g, float a) {
     vec2 e = exp_factors(-abs(a), 0.0);
     float whole = e.x * e.y, below = 1.0 + whole;
-    if (is_infinite(a)) return a < 0.0 ? 0.0 : 1.0;
-    return a < 0.0 ? e.x / below * (1.0 + a / below) * e.y : (1.0 + a * (whole / below)) / below;
+    if (is_infinite(a)) return a < 0.0 ? g * 0.0 : g;
+    return a < 0.0 ? g * (e.x / below * (1.0 + a / below) * e.y) : g * ((1.0 + a * (whole / below)) / below);
 }
 
 float op_gelu(float a) {

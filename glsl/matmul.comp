@@ -2,9 +2,10 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // c = a @ b for batches of matrices: c (batch, n, m), a (batch, n, k), b (batch, k, m), c dense, the others
-// strided.
+// strided. A linear layer adds a bias to each column, and may apply an activation.
 //
 //   -DTYPE=float -DTYPE4=vec4, or int and ivec4; -DMASK=255 for bytes, else 0
+//   -DACTIVATED=1       where an activation is applied, else 0
 //   -DTILED=1           body for GPUs: tiles in shared memory, the next ones loaded early
 //     -DQUADS_N -DQUADS_M  a lane has 4 · QUADS_N rows and 4 · QUADS_M columns of results,
 //     -DWARPS_N -DWARPS_M  32 lanes have four times as many rows and eight times as many columns, and so many
@@ -26,11 +27,16 @@ layout(push_constant) uniform Push {
     int shape[3];                // of the batch
     int a_batch[3];
     int b_batch[3];
+    int bias, bias_step;         // bias -1: none
 } push;
 
-layout(binding = 0) writeonly buffer C { TYPE c[]; };
+#define ACTIVATION_ID 1
+#include "activation.glsl"
+
+layout(binding = 0) buffer C { TYPE c[]; };
 layout(binding = 1) readonly buffer A { TYPE a[]; };
 layout(binding = 2) readonly buffer B { TYPE b[]; };
+layout(binding = 3) readonly buffer Bias { TYPE bias[]; };
 layout(binding = 0) writeonly buffer C4 { TYPE4 c4[]; };
 layout(binding = 1) readonly buffer A4 { TYPE4 a4[]; };
 layout(binding = 2) readonly buffer B4 { TYPE4 b4[]; };
@@ -44,6 +50,12 @@ layout(binding = 2) readonly buffer B4 { TYPE4 b4[]; };
 // A product and a sum that the driver is not free to keep apart: fused they are one instruction.
 vec4 mad(float x, vec4 y, vec4 z) { return fma(vec4(x), y, z); }
 ivec4 mad(int x, ivec4 y, ivec4 z) { return x * y + z; }
+
+// What is added to a column of a part.
+TYPE more(int split, int column) {
+    if (push.bias < 0 || split > 0) return TYPE(0);
+    return bias[push.bias + min(column, push.m - 1) * push.bias_step];
+}
 
 ivec2 batch_offsets(int batch) {
     int first = batch / (push.shape[1] * push.shape[2]);
@@ -129,10 +141,11 @@ void store_b(int stage, ivec2 at, TYPE4 v) {
 void write(int base, ivec2 at, TYPE4 v) {
     if (at.x >= push.n) return;
     int cell = base + at.x * push.m + at.y;
-    if (at.y + 3 < push.m && (cell & 3) == 0) c4[cell >> 2] = DONE(v);
+    v = activated(DONE(v));
+    if (at.y + 3 < push.m && (cell & 3) == 0) c4[cell >> 2] = v;
     else
         [[unroll]] for (int j = 0; j < 4; ++j)
-            if (at.y + j < push.m) c[cell + j] = DONE(v[j]);
+            if (at.y + j < push.m) c[cell + j] = v[j];
 }
 
 // Rows and columns of neighbouring lanes alternate, so that 16 lanes read 64 bytes of either tile.
@@ -151,8 +164,10 @@ ivec2 lane_of_32() {
 // and results: the e-th row of the i-th four, the j-th four of columns.
 #if QUADS_M == 1
 #define EACH_COLUMN(DO, i, e) DO(i, e, 0)
+#define EACH_FOUR(DO) DO(0)
 #else
 #define EACH_COLUMN(DO, i, e) DO(i, e, 0) DO(i, e, 1)
+#define EACH_FOUR(DO) DO(0) DO(1)
 #endif
 #define EACH_ROW(DO, i) \
     EACH_COLUMN(DO, i, 0) EACH_COLUMN(DO, i, 1) EACH_COLUMN(DO, i, 2) EACH_COLUMN(DO, i, 3)
@@ -180,7 +195,9 @@ ivec2 lane_of_32() {
 #define STORE_B(i) store_b(stage, place_b##i, next_b##i);
 #define ZERO(i, e, j) TYPE4 sum##i##e##j = TYPE4(0);
 #define MULTIPLY(i, e, j) sum##i##e##j = mad(left[i][e], right[j], sum##i##e##j);
-#define WRITE(i, e, j) write(base, corner + mine + ivec2(i * 16 + e, j * 32), sum##i##e##j);
+#define MORE(j) TYPE4 more##j = TYPE4(more(split, column + j * 32), more(split, column + j * 32 + 1), \
+    more(split, column + j * 32 + 2), more(split, column + j * 32 + 3));
+#define WRITE(i, e, j) write(base, corner + mine + ivec2(i * 16 + e, j * 32), sum##i##e##j + more##j);
 
 void main() {
     int warp = int(gl_LocalInvocationIndex) / 32;
@@ -222,7 +239,8 @@ void main() {
             }
             barrier();
         }
-        int base = push.c_offset + split * push.pitch + batch * push.n * push.m;
+        int base = push.c_offset + split * push.pitch + batch * push.n * push.m, column = corner.y + mine.y;
+        EACH_FOUR(MORE)
         EACH_RESULT(WRITE)
     }
 }
@@ -262,10 +280,19 @@ void main() {
             }
         }
         int to = push.c_offset + split * push.pitch + batch * push.n * push.m + row * push.m + col;
+        TYPE added[COLUMNS];
+        [[unroll]] for (int j = 0; j < COLUMNS; ++j) added[j] = more(split, col + j);
         [[unroll]] for (int i = 0; i < ROWS; ++i)
             if (row + i < push.n)
                 [[unroll]] for (int j = 0; j < COLUMNS; ++j)
-                    if (col + j < push.m) c[to + i * push.m + j] = DONE(sums[i][j / 4][j % 4]);
+                    if (col + j < push.m)
+                        c[to + i * push.m + j] = DONE(sums[i][j / 4][j % 4] + added[j]);
+#if ACTIVATED  // in a loop of its own: CPU drivers would take seconds to compile one function so many times
+        for (int i = 0; i < ROWS * COLUMNS; ++i) {
+            int at = to + i / COLUMNS * push.m + i % COLUMNS;
+            if (row + i / COLUMNS < push.n && col + i % COLUMNS < push.m) c[at] = activated(c[at]);
+        }
+#endif
     }
 }
 #endif

@@ -8,6 +8,7 @@
 //   -DACROSS=4        or of the last kept axis, likewise
 //   -DHELD=8          FOLD_LANES lanes hold a row, with up to so many loads a lane, so that it is read once
 //   -DHELD=0          glsl/reduce.comp has folded the rows
+// normalize has a weight and a bias for each element, which lie alike; normalize_input a weight for each row.
 
 #if HELD
 layout(local_size_x_id = 0) in;
@@ -18,13 +19,15 @@ layout(constant_id = 1) const int FOLD_LANES = 1;
 layout(constant_id = 2) const int KEPT_RANK = 0;    // axes: first the kept ones, then the folded ones
 layout(constant_id = 3) const int FOLDED_RANK = 0;
 layout(constant_id = 4) const int BESIDE = 0;       // 1: neighbouring lanes have neighbouring rows
+layout(constant_id = 5) const int STEP = 0;         // from weight to weight
 
 const int MAX_AXES = 6;
 
 layout(push_constant) uniform Push {
     int kept, folded;  // loads: of one row or of four, and in a row
     float eps;
-    int rows_offset, to_offset, x_offset, y_offset;
+    int rows_offset, to_offset, x_offset, y_offset;  // y: the gradient, else the weight
+    int more_offset;                                 // of the bias, or of the weight beside a gradient
     int shape[MAX_AXES], to_strides[MAX_AXES], x_strides[MAX_AXES], y_strides[MAX_AXES];
 } push;
 
@@ -42,6 +45,16 @@ layout(binding = 0) writeonly buffer To { WORDS to[]; };
 layout(binding = 1) readonly buffer X { WORDS x_words[]; };
 #if INPUTS == 2
 layout(binding = 2) readonly buffer Y { WORDS y_words[]; };
+#endif
+#ifdef OP_normalize
+layout(binding = 2) readonly buffer Weight { float weight[]; };
+layout(binding = 3) readonly buffer Bias { float bias[]; };
+#define ROWS_BINDING 4
+#elif defined(OP_normalize_input)
+layout(binding = 3) readonly buffer Weight { float weight[]; };
+#define ROWS_BINDING 4
+#else
+#define ROWS_BINDING (INPUTS + 1)
 #endif
 
 ivec3 cells(int i, int first_axis, int rank) {  // of the result and of both inputs
@@ -67,6 +80,18 @@ WORDS load_y(int at) {
     return y_words[at / WIDTH];
 #else
     return WORDS(0.0);
+#endif
+}
+
+// The element k of a result, where `at` is the weight's, or the row.
+float finally(float x, int at, int k) {
+#ifdef OP_normalize
+    at += k * STEP;
+    return x * weight[at] + bias[at - push.y_offset + push.more_offset];
+#elif defined(OP_normalize_input)
+    return x * weight[push.more_offset + (ACROSS == 4 ? at * 4 + k : at) * STEP];
+#else
+    return x;
 #endif
 }
 
@@ -170,20 +195,25 @@ State fold_row(vec2 row_length) {
 }
 #endif
 
-void write_row(Row row, int start) {
+void write_row(Row row, ivec3 start, int kept) {
     [[unroll]] for (int h = 0; h < HELD; ++h) {
         WORDS result;
 #ifdef OP_softmax
 #define RESULT(i) x[i] * row.share
 #else
-#define RESULT(i) applied(row, x[i], y[i], 0.0)
+#define RESULT(i) applied(row, x[i], y[i])
+#endif
+        if (!inside(h)) continue;
+        ivec3 at = start + cells(place(h), KEPT_RANK, FOLDED_RANK);
+#if INPUTS == 2
+        at.z = kept;
 #endif
 #if WIDTH == 4
-        [[unroll]] for (int k = 0; k < 4; ++k) result[k] = RESULT(h * 4 + k);
+        [[unroll]] for (int k = 0; k < 4; ++k) result[k] = finally(RESULT(h * 4 + k), at.z, k);
 #else
-        result = RESULT(h);
+        result = finally(RESULT(h), at.z, 0);
 #endif
-        if (inside(h)) to[(start + cells(place(h), KEPT_RANK, FOLDED_RANK).x) / WIDTH] = result;
+        to[at.x / WIDTH] = result;
     }
 }
 
@@ -195,12 +225,12 @@ void main() {
         ivec3 start = row_start(min(kept, push.kept - 1));
         load_row(start);
         Row row = finished(fold_row(row_length), row_length, push.eps);
-        if (kept < push.kept) write_row(row, start.x);
+        if (kept < push.kept) write_row(row, start, kept);
     }
 }
 
 #else
-layout(std430, binding = INPUTS + 1) readonly buffer Rows { Row rows[]; };
+layout(std430, binding = ROWS_BINDING) readonly buffer Rows { Row rows[]; };
 
 void main() {
     EACH(i, uint(push.kept) * uint(push.folded)) {
@@ -208,14 +238,17 @@ void main() {
         int inner = int(i) - outer * (BESIDE == 1 ? push.kept : push.folded);
         int kept = BESIDE == 1 ? inner : outer, element = BESIDE == 1 ? outer : inner;
         ivec3 start = row_start(kept), at = start + cells(element, KEPT_RANK, FOLDED_RANK);
-        WORDS x = x_words[at.y / WIDTH], y = load_y(at.z), first = x_words[start.y / WIDTH], result;
+        WORDS x = x_words[at.y / WIDTH], y = load_y(at.z), result;
+#if INPUTS == 2
+        at.z = kept;
+#endif
 #if WIDTH == 4
         [[unroll]] for (int k = 0; k < 4; ++k) {
             int row = push.rows_offset + (ACROSS == 4 ? kept * 4 + k : kept);
-            result[k] = applied(rows[row], x[k], y[k], first[ACROSS == 4 ? k : 0]);
+            result[k] = finally(applied(rows[row], x[k], y[k]), at.z, k);
         }
 #else
-        result = applied(rows[push.rows_offset + kept], x, y, first);
+        result = finally(applied(rows[push.rows_offset + kept], x, y), at.z, 0);
 #endif
         to[at.x / WIDTH] = result;
     }

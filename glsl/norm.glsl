@@ -4,25 +4,25 @@
 //   State nothing(),  void take(s, x, y, first),  State merged(a, b)
 // and then
 //   Row finished(s, count, eps)          is what all elements of the row need to know, in 2, 4 or 8 words;
-//   float applied(row, x, y, first)      is an element of the result.
+//   float applied(row, x, y)             is an element of the result.
+// For normalize and normalize_input rows that are not held are folded by moments and normalize_sums.
 #include "reduce.glsl"
 
 // Of terms whose rounding the bounds allow.
 float sum_of(vec4 x) { return (x.x + x.y) + (x.z + x.w); }
 
-float apart(float x, vec2 mean, float first) {
-    vec2 d = two_sum(x, -first);
-    precise float rest = ((d.x - mean.x) - mean.y) + d.y;
-    return rest;
-}
-
-// 1 / √(total / count + eps), with a step of Newton's: GLSL's own is good to two ulps.
-float scale_of(vec2 total, vec2 count, float eps) {
-    float v = rounded(plus(pair_quotient(total, count), vec2(eps, 0.0))), r = math_rsqrt(v);
+// 1 / √v, with a step of Newton's: GLSL's own is good to two ulps.
+float one_over_root(float v) {
+    float r = math_rsqrt(v);
     if (!is_finite(r) || r == 0.0) return r;
     vec2 square = two_product(r, r), one = two_product(v, square.x);
     precise float lost = ((1.0 - one.x) - one.y) - v * square.y;
     return r + 0.5 * r * lost;
+}
+
+// 1 / √(total / count + eps)
+float scale_of(vec2 total, vec2 count, float eps) {
+    return one_over_root(rounded(plus(pair_quotient(total, count), vec2(eps, 0.0))));
 }
 
 // Rows that are held in registers are centred first, and are then a case of the root mean square.
@@ -80,23 +80,23 @@ struct Row { float top, share; };
 Row finished(State s, vec2 count, float eps) {
     return Row(s.top, is_finite(s.top) ? rounded(pair_quotient(vec2(1.0, 0.0), settled(s.sum))) : NAN);
 }
-float applied(Row row, float x, float y, float first) { return exp_apart(x, row.top) * row.share; }
+float applied(Row row, float x, float y) { return exp_apart(x, row.top) * row.share; }
 #else
 struct Row { float top, logarithm; };
 Row finished(State s, vec2 count, float eps) {
     precise float beyond_one = (s.sum.x - 1.0) + s.sum.y;
     return Row(is_finite(s.top) ? s.top : NAN, math_log1p(beyond_one));
 }
-float applied(Row row, float x, float y, float first) {
+float applied(Row row, float x, float y) {
     vec2 d = two_sum(x, -row.top);
     return is_infinite(d.x) ? d.x : (d.x - row.logarithm) + d.y;
 }
 #endif
 
-#elif defined(OP_normalize) && !CENTRED
+#elif defined(OP_moments)
 
-struct State { vec2 sum, squares; };  // of x - first
-State nothing() { return State(vec2(0.0), vec2(0.0)); }
+struct State { vec2 sum, squares; float first, taken, unused, unused2; };  // of x - first
+State nothing() { return State(vec2(0.0), vec2(0.0), 0.0, 0.0, 0.0, 0.0); }
 
 void take(inout State s, float x, float y, float first) {
     vec2 d = two_sum(x, -first);
@@ -104,6 +104,8 @@ void take(inout State s, float x, float y, float first) {
     add_square(s.squares, d.x);
     s.sum.y += d.y;
     s.squares.y += 2.0 * d.x * d.y;
+    s.first = first;
+    s.taken = 1.0;
 }
 
 #define TIDY 1
@@ -112,54 +114,68 @@ void tidy(inout State s) {
     s.squares = settled(s.squares);
 }
 
-State merged(State a, State b) { return State(plus(a.sum, b.sum), plus(a.squares, b.squares)); }
-
-struct Row { vec2 mean; float scale, unused; };  // mean of x - first
-Row finished(State s, vec2 count, float eps) {
-    float scale = scale_of(apart_squares(s.sum, s.squares, count), count, eps);
-    return Row(pair_quotient(s.sum, count), scale, 0.0);
+State merged(State a, State b) {
+    float first = a.taken > 0.0 ? a.first : b.first;
+    return State(plus(a.sum, b.sum), plus(a.squares, b.squares), first, max(a.taken, b.taken), 0.0, 0.0);
 }
-float applied(Row row, float x, float y, float first) { return apart(x, row.mean, first) * row.scale; }
 
-#elif defined(OP_normalize_input) && !CENTRED
+struct Row { vec2 mean; float variance, corrected; };
+Row finished(State s, vec2 count, float eps) {
+    vec2 mean = pair_quotient(s.sum, count), squares = apart_squares(s.sum, s.squares, count);
+    mean = settled(plus(two_sum(s.first, mean.x), vec2(0.0, mean.y)));
+    float corrected = count.x < 2.0 ? NAN : rounded(pair_quotient(squares, plus(count, vec2(-1.0, 0.0))));
+    return Row(mean, rounded(pair_quotient(squares, count)), corrected);
+}
 
-struct State { vec2 sum, squares, sum_y, products; };  // of d = x - first, d², y and d · y
-State nothing() { return State(vec2(0.0), vec2(0.0), vec2(0.0), vec2(0.0)); }
+#elif defined(OP_normalize_sums)
+
+struct Moments { vec2 mean; float variance, corrected; };
+struct State { vec2 sum_y, products, mean; float variance, unused; };  // of y and (x - mean) · y
+const float UNKNOWN = -1.0;  // no variance
+State nothing() { return State(vec2(0.0), vec2(0.0), vec2(0.0), UNKNOWN, 0.0); }
+State begun(Moments m) { return State(vec2(0.0), vec2(0.0), m.mean, m.variance, 0.0); }
 
 void take(inout State s, float x, float y, float first) {
-    vec2 d = two_sum(x, -first), product = two_product(d.x, y);
-    add(s.sum, d.x);
-    add_square(s.squares, d.x);
+    precise float apart = (x - s.mean.x) - s.mean.y;
     add(s.sum_y, y);
-    add(s.products, product.x);
-    s.sum.y += d.y;
-    s.squares.y += 2.0 * d.x * d.y;
-    s.products.y += product.y + d.y * y;
+    add(s.products, apart * y);
 }
 
-#define TIDY 1
-void tidy(inout State s) {
-    s.sum = settled(s.sum);
-    s.squares = settled(s.squares);
-    s.products = settled(s.products);
+#define FOURS 1
+void take_four(inout State s, vec4 x, vec4 y) {
+    precise vec4 apart = (x - s.mean.x) - s.mean.y;
+    add(s.sum_y, sum_of(y));
+    add(s.products, sum_of(apart * y));
 }
 
 State merged(State a, State b) {
     vec2 sum_y = plus(a.sum_y, b.sum_y), products = plus(a.products, b.products);
-    return State(plus(a.sum, b.sum), plus(a.squares, b.squares), sum_y, products);
+    if (a.variance == UNKNOWN) return State(sum_y, products, b.mean, b.variance, 0.0);
+    return State(sum_y, products, a.mean, a.variance, 0.0);
 }
 
-// scale · (y - mean y - x̂ · mean(x̂ y)), where x̂ = (x - mean) · scale
-struct Row { vec2 mean; float scale, mean_y, slope, unused, unused2, unused3; };
+struct Row { vec2 mean; float scale, slope, mean_y, sum_y, along, unused; };
 Row finished(State s, vec2 count, float eps) {
-    vec2 mean = pair_quotient(s.sum, count);
-    float scale = scale_of(apart_squares(s.sum, s.squares, count), count, eps);
-    vec2 together = plus(settled(s.products), -pair_product(mean, settled(s.sum_y)));
-    float slope = rounded(pair_quotient(together, count)) * scale * scale;
-    return Row(mean, scale, rounded(pair_quotient(s.sum_y, count)), slope, 0.0, 0.0, 0.0);
+    float scale = one_over_root(s.variance + eps), along = rounded(s.products) * scale;
+    float slope = rounded(pair_quotient(s.products, count)) * scale * scale;
+    return Row(s.mean, scale, slope, rounded(pair_quotient(s.sum_y, count)), rounded(s.sum_y), along, 0.0);
 }
-float applied(Row row, float x, float y, float first) {
-    return row.scale * ((y - row.mean_y) - apart(x, row.mean, first) * row.slope);
+
+#elif defined(OP_normalize) && !CENTRED
+
+struct Row { vec2 mean; float variance, corrected; };
+float applied(Row row, float x, float y) {
+    precise float apart = (x - row.mean.x) - row.mean.y;
+    return apart * one_over_root(row.variance + push.eps);
+}
+
+#elif defined(OP_normalize_input) && !CENTRED
+
+// scale · (y - mean y - x̂ · mean(x̂ y)), where x̂ = (x - mean) · scale
+struct Row { vec2 mean; float scale, slope, mean_y, sum_y, along, unused; };
+float applied(Row row, float x, float y) {
+    precise float apart = (x - row.mean.x) - row.mean.y;
+    return row.scale * ((y - row.mean_y) - apart * row.slope);
 }
 
 #elif defined(OP_rms_normalize) || defined(OP_normalize)
@@ -172,7 +188,7 @@ State merged(State a, State b) { return State(plus(a.squares, b.squares)); }
 
 struct Row { float scale, unused; };
 Row finished(State s, vec2 count, float eps) { return Row(scale_of(s.squares, count, eps), 0.0); }
-float applied(Row row, float x, float y, float first) { return x * row.scale; }
+float applied(Row row, float x, float y) { return x * row.scale; }
 
 #elif defined(OP_rms_normalize_input) || defined(OP_normalize_input)
 
@@ -196,6 +212,6 @@ Row finished(State s, vec2 count, float eps) {
     float scale = scale_of(s.squares, count, eps);
     return Row(scale, rounded(pair_quotient(s.products, count)) * scale * scale);
 }
-float applied(Row row, float x, float y, float first) { return row.scale * (y - x * row.slope); }
+float applied(Row row, float x, float y) { return row.scale * (y - x * row.slope); }
 
 #endif

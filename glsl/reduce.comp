@@ -20,7 +20,7 @@ const int MAX_AXES = 7, BATCH = ALONG * ACROSS == 4 ? 4 : 8;  // loads on their 
 
 layout(push_constant) uniform Push {
     int kept, folded;      // loads: of one fold for each result or four, and in a fold
-    int tail;              // elements of a fold behind the fours
+    int tail;              // elements of a fold behind the fours; or the first of the moments
     int parts;
     int to_offset, from_offset;
     vec2 count, divisor;   // for NORM, eps instead of a divisor
@@ -55,6 +55,10 @@ layout(std430, binding = 1) readonly buffer From { State from[]; };
 #else
 layout(binding = 1) readonly buffer From { uint from[]; };
 layout(binding = 1) readonly buffer From4 { uvec4 from4[]; };
+#endif
+#if defined(OP_normalize_sums) && !MERGE
+#define BEGUN 1
+layout(std430, binding = 3) readonly buffer Known { Moments known[]; };
 #endif
 #if INPUTS == 2 && !MERGE
 layout(binding = 2) readonly buffer Second { uint second[]; };
@@ -107,7 +111,9 @@ WORDS load_second(int kept, int i) {
 }
 
 void take_words(inout State s[ACROSS], WORDS x, WORDS y, int i, WORDS first) {
-#if ALONG == 4
+#if ALONG == 4 && FOURS
+    take_four(s[0], uintBitsToFloat(x), uintBitsToFloat(y));
+#elif ALONG == 4
     [[unroll]] for (int k = 0; k < 4; ++k) take(s[0], x[k], y[k], i * 4 + k, first[0]);
 #elif ACROSS == 4
     [[unroll]] for (int k = 0; k < 4; ++k) take(s[k], x[k], y[k], i, first[k]);
@@ -160,8 +166,13 @@ void main() {
         State s[ACROSS];
         [[unroll]] for (int k = 0; k < ACROSS; ++k) s[k] = nothing();
         if (kept < push.kept) {
+#if BEGUN
+            [[unroll]] for (int k = 0; k < ACROSS; ++k) s[k] = begun(known[push.tail + kept * ACROSS + k]);
+#endif
             fold(s, kept, part * length + fold_lane(), min(push.folded, (part + 1) * length), FOLD_LANES);
+#if !BEGUN
             if (part == 0) fold_tail(s[0], kept);
+#endif
         }
         [[unroll]] for (int k = 0; k < ACROSS; ++k) {
             State whole = joined(s[k]);

@@ -8,7 +8,7 @@
 //   -DSTAGE_weight  w (O, C/G, 3, 3)  to u (spot, O, C/G)
 //   -DSTAGE_input   x (N, C, H, W)    to v (spot, C, N * tiles, filled up to `pitch`)
 //   -DSTAGE_output  product (spot, O, pitch), bias  to y (N, O, H', W'), and sums that are not finite again
-//   -DSIDE=2 or 4
+//   -DSIDE=2 or 4;  -DACTIVATED=1 where an activation is applied, else 0
 #include "grid.glsl"
 
 layout(push_constant) uniform Push {
@@ -104,6 +104,9 @@ void main() {
 #endif
 
 #ifdef STAGE_output
+#define ACTIVATION_ID 1
+#include "activation.glsl"
+
 bool is_finite(float v) { return (floatBitsToUint(v) & 0x7F800000u) != 0x7F800000u; }
 
 // The sum itself: what is not finite spoils all results of its tile, and not only those that meet it.
@@ -147,7 +150,7 @@ void main() {
                 if (top + r < push.places[0] && left + c < push.places[1]) {
                     float sum = results[r];
                     if (!is_finite(sum)) sum = summed(sample_, channel, top + r, left + c);
-                    to[begin + (top + r) * push.places[1] + left + c] = sum + more;
+                    to[begin + (top + r) * push.places[1] + left + c] = activated(sum + more);
                 }
         }
     }

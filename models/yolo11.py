@@ -43,7 +43,7 @@ class Conv(nn.Module):
         y = self.conv(x)
         if self.bn is not None:
             y = self.bn(y)
-        return F.silu(y) if self.active else y
+        return F.silu(y) if self.active and self.conv.activation is None else y
 
     def fuse(self) -> None:
         """Fold the running statistics into the weights: w · γ/σ and β - μ · γ/σ. For inference only."""
@@ -55,6 +55,7 @@ class Conv(nn.Module):
             scale = self.bn.weight / (variance + self.bn.eps).sqrt()  # (C,)
             self.conv.weight.copy_(self.conv.weight * scale.reshape(-1, 1, 1, 1))
             self.conv.bias = nn.Parameter(self.bn.bias - mean * scale)
+        self.conv.activation = "silu" if self.active else None
         self.bn = None
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import tinyadept as ta
 from tinyadept import io
 from tinyadept.data.augmentation import squared
-from tinyadept.data.yolo import SUFFIXES, load
+from tinyadept.data.pictures import SUFFIXES, load
 from tinyadept.training.detections import found
 from tinyadept.training.drawing import boxed
 

@@ -345,8 +345,12 @@ def print_step(lesson: Lesson, position: int, g: Tensor) -> None:
     print_gradient("g", g.numpy(), lesson.arrived.get(f"#{step.tick}", []), slope)
     out, inputs = step.arguments()
     for number, target in enumerate(targets):
-        rule, which = (step.op.vjps[0], [number]) if step.op.variadic else (step.op.vjps[number], [])
-        sent = rule(g, out, *which, *inputs, **step.params) if step.parents[number] is not None else None
+        op, params = step.op, step.params
+        rule, which = op.vjps[0 if op.variadic or op.joint else number], [number] if op.variadic else []
+        if op.joint:
+            params = {**params, "needs": [parent is not None for parent in step.parents]}
+        sent = rule(g, out, *which, *inputs, **params) if step.parents[number] is not None else None
+        sent = sent[number] if op.joint and sent else sent
         if sent is None:
             print(f"    to {target}: no gradient")
             continue

@@ -34,8 +34,10 @@ NN_FUNCTIONS = """
     relu leaky_relu elu silu gelu softplus mish hardswish hardsigmoid logsigmoid dropout
     pad one_hot embedding linear layer_norm group_norm batch_norm rms_norm instance_norm normalize
     conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
-    max_pool1d max_pool2d avg_pool1d avg_pool2d adaptive_avg_pool1d adaptive_avg_pool2d
-    interpolate pixel_shuffle pixel_unshuffle grid_sample max_unpool1d max_unpool2d
+    max_pool1d max_pool2d max_pool3d max_unpool1d max_unpool2d max_unpool3d avg_pool1d avg_pool2d avg_pool3d
+    adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d
+    adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d
+    interpolate pixel_shuffle pixel_unshuffle grid_sample
     mse_loss l1_loss smooth_l1_loss huber_loss cross_entropy nll_loss binary_cross_entropy
     binary_cross_entropy_with_logits kl_div cosine_similarity
 """

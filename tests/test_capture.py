@@ -111,6 +111,121 @@ def test_every_dtype_and_size_goes_in_and_comes_out(dtype, shape):
         assert np.array_equal(got.tolist(), expected.tolist())
 
 
+def counting():
+    """A captured function that adds its argument to a total, and returns the total and twice the argument."""
+    total = ta.tensor(np.zeros(4, np.float32), device=VULKAN)
+
+    def function(x):
+        total.add_(x)
+        return total, x * 2
+
+    function = ta.capture(function, VULKAN)
+    for _ in range(3):
+        function(np.ones(4, np.float32))
+    total.numpy()
+    return total, function
+
+
+def test_calls_that_nobody_reads_are_submitted_together_and_see_their_own_arguments():
+    total, function = counting()
+    before, x, found = queue().submits, np.empty(4, np.float32), []
+    for number in range(1, 22):
+        x[:] = number  # the same array, changed as soon as the call is back
+        found.append(function(x))
+        if number % 7 == 0:  # the last seven, the oldest first
+            for at in range(number - 6, number + 1):
+                sums, double = found[at - 1]
+                assert double.tolist() == [2 * at] * 4 and sums.tolist() == [3 + at * (at + 1) / 2] * 4
+    assert queue().submits == before + 3
+    assert total.tolist() == [3 + 231] * 4
+    before = queue().submits
+    for _ in range(20):
+        function(x)
+    assert queue().submits == before + 2  # and four wait
+    assert total.tolist() == [3 + 231 + 20 * 21] * 4 and queue().submits == before + 4
+
+
+def test_a_result_is_right_or_refused():
+    _, function = counting()
+    kept = [function(np.full(4, number, np.float32))[1] for number in range(20)]
+    for number, result in enumerate(kept):
+        if number < 12:
+            for read in (
+                result.numpy,
+                result.sum,
+                lambda: result + 1,  # noqa: B023
+                result[1:].tolist,
+                lambda: str(result),  # noqa: B023
+            ):
+                with pytest.raises(RuntimeError, match="overwritten 8 calls later"):
+                    read()
+        else:
+            assert result.tolist() == [2 * number] * 4 and result.sum().item() == 8 * number
+
+
+def test_what_is_noted_between_calls_keeps_its_place():
+    """Ops, writes and uploads see the calls before them and none behind them."""
+    total, function = counting()
+    for number in range(1, 12):
+        start = total.clone()
+        function(np.full(4, number, np.float32))
+        total.mul_(2)
+        other = ta.tensor(np.full(4, number), device=VULKAN) + total
+        function(np.zeros(4, np.float32))
+        expected = (start.numpy() + number) * 2
+        assert np.array_equal(total.numpy(), expected) and np.array_equal(other.numpy(), expected + number)
+        total.copy_(ta.tensor(np.ones(4), device=VULKAN))
+
+
+def test_large_arguments_take_two_turns():
+    double = ta.capture(lambda x: (x * 2, x.sum()), VULKAN)
+    x = np.ones((1 << 20) + 1, np.float32)
+    results = []
+    for number in range(6):
+        x[:] = number
+        results.append(double(x))
+    assert len(double.replay.turns) == 2
+    for number in (4, 5):
+        assert results[number][1].item() == number * x.size and results[number][0][-1].item() == 2 * number
+    with pytest.raises(RuntimeError, match="overwritten 2 calls later"):
+        results[3][0].numpy()
+
+
+@pytest.mark.parametrize("ran", [False, True])
+def test_interrupted_calls_run_once(monkeypatch, ran):
+    """Ctrl-C in the submit of eight calls: before the device got them, or after."""
+    total, function = counting()
+    submit = queue().driver.replay
+
+    def interrupted(recording):
+        if ran:
+            submit(recording)
+        raise KeyboardInterrupt
+
+    for _ in range(7):
+        function(np.ones(4, np.float32))
+    with monkeypatch.context() as patch:
+        patch.setattr(queue().driver, "replay", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            function(np.ones(4, np.float32))
+    for _ in range(3):
+        function(np.ones(4, np.float32))
+    assert total.tolist() == [3 + 8 + 3] * 4
+
+
+def test_bad_indices_in_a_call_that_waits_raise_when_it_is_submitted():
+    rows = ta.tensor(np.arange(12, dtype=np.float32).reshape(4, 3), device=VULKAN)
+    pick = ta.capture(lambda index: rows[index], VULKAN)
+    good = np.array([1, 2], np.int32)
+    for _ in range(4):
+        pick(good).numpy()
+    pick(np.array([1, 9], np.int32))
+    later = pick(good)
+    with pytest.raises(IndexError, match="index 9 is out of range for 4"):
+        later.numpy()
+    assert np.array_equal(later.numpy(), rows.numpy()[good])
+
+
 def test_a_result_can_be_computed_with():
     double = ta.capture(lambda x: x * 2, VULKAN)
     for _ in range(5):

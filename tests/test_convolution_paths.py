@@ -34,6 +34,7 @@ SHAPES = {  # of input and weight, and what else is not 1
     "pointwise": ((2, 8, 6, 6), (12, 4, 1, 1), {"groups": 2}),
     "steps": ((2, 5, 11, 9), (7, 5, 3, 3), {"stride": 2, "padding": 1}),
     "not padded": ((3, 3, 10, 5), (5, 3, 3, 3), {}),
+    "steps beyond the window": ((1, 5, 8, 7), (6, 5, 2, 2), {"stride": 3}),
 }
 
 

@@ -72,10 +72,22 @@ def sleep(index):
     time.sleep(60)
 
 
+def nap(index):
+    time.sleep(0.12 * (index > 3))
+
+
 def start_vulkan(index):
     import kp
 
     return kp
+
+
+marked = False  # set in this process alone, after the module was imported
+
+
+def look_for_marks(index):
+    if marked:
+        raise AssertionError("this worker is a copy of the process that started it")
 
 
 def same(a, b):
@@ -173,6 +185,19 @@ def test_workers_make_the_same_batches(workers, loaders):
         assert same(list(here), kept), f"epoch {epoch}"
     assert len(kept) == 6 and [len(batch[0].y) for batch in kept] == [4] * 5 + [3]
     assert not left()  # segments have no name once they are open
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_length_is_that_of_an_epoch(workers, loaders):
+    for options in (
+        {"batch_size": 3},
+        {"batch_size": 3, "drop_last": True},
+        {"batch_size": 9, "drop_last": True},
+        {"batch_size": 2, "sampler": [4, 0, 1]},
+        {"batch_sampler": [[0], [1, 2], [3]]},
+    ):
+        loader = loaders(range(8), num_workers=workers, **options)
+        assert len(loader) == len(list(loader)), options
 
 
 def test_seed_and_epoch_decide(loaders):
@@ -301,6 +326,14 @@ def test_no_device_starts_in_a_worker(loaders):
         list(loaders(Numbers(4, start_vulkan), num_workers=1))
 
 
+def test_workers_begin_afresh(loaders, monkeypatch):
+    """They are spawned: a fork would inherit a device that has started, and locks that threads hold."""
+    monkeypatch.setattr(sys.modules[__name__], "marked", True)
+    assert len(list(loaders(Numbers(4, look_for_marks), num_workers=2))) == 4
+    with pytest.raises(AssertionError, match="a copy"):
+        list(loaders(Numbers(4, look_for_marks)))
+
+
 @pytest.mark.parametrize(("behave", "how"), [(die, "killed by SIGKILL"), (leave, "exit code 3")])
 def test_a_dead_worker_is_an_error(behave, how, loaders):
     start = time.monotonic()
@@ -391,8 +424,26 @@ def test_ctrl_c_ends_everything(tmp_path):
     assert errors.count("Traceback") == 1 and "leaked" not in errors
 
 
+def test_a_worker_that_is_busy_when_its_loader_ends_is_silent(loaders, capfd):
+    loader = loaders(Numbers(5, nap), num_workers=1)
+    iterator = iter(loader)
+    for _ in range(4):  # the worker makes the fifth batch, for which there is a segment
+        next(iterator)
+    loader.close()
+    assert capfd.readouterr().err == ""
+
+
+def test_workers_end_with_their_loader(tmp_path):
+    process = running(tmp_path)
+    process.stdout.readline()
+    children = [int(pid) for pid in process.stdout.readline().split()]
+    process.kill()
+    assert "Traceback" not in ended(process, children)
+
+
 @pytest.mark.slow
 def test_processes_killed_at_random(tmp_path):
+    """For 4 seconds; KILLING_SECONDS=60 in the environment makes it a minute."""
     rng, end, seen = random.Random(time.time_ns()), time.monotonic() + KILLING_SECONDS, []
     while time.monotonic() < end or len(seen) < 2:
         process = running(tmp_path)

@@ -17,8 +17,9 @@ from tinyadept.data.augmentation import (
     squared,
 )
 from tinyadept.data.detection import DetectionDataset
+from tinyadept.data.pictures import DataError
 from tinyadept.data.shapes import NAMES, Shapes
-from tinyadept.data.yolo import DataError, labels_of, read
+from tinyadept.data.yolo import labels_of, read
 
 COLOURS = np.array([(220, 30, 30), (30, 220, 30), (30, 30, 220), (220, 220, 30), (30, 220, 220)], np.uint8)
 

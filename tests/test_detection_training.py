@@ -20,7 +20,7 @@ from tinyadept.ops import update
 from tinyadept.training.average_precision import Boxes, average_precision, matched, overlaps
 from tinyadept.training.averaging import MovingAverage
 from tinyadept.training.detection import Detection
-from tinyadept.training.detections import found, suppressed
+from tinyadept.training.detections import found
 from tinyadept.training.loop import Training
 
 ROOT = Path(__file__).parents[1]
@@ -131,14 +131,14 @@ def test_overlaps_and_matches():
     assert matched(np.repeat(a, 2, 0), b).tolist() == [[True, False]] * 10
 
 
-def test_rivals_are_suppressed():
-    boxes = boxes_of(
-        (0, 0.5, 0, 0, 10, 10), (0, 0.9, 1, 0, 11, 10), (1, 0.8, 1, 0, 11, 10), (0, 0.4, 8, 0, 18, 10)
-    )
-    assert suppressed(*boxes, 0.5).tolist() == [1, 2, 3]
-    assert suppressed(*boxes, 0.9).tolist() == [1, 2, 0, 3]
-    many = Boxes(np.zeros(300, int), np.linspace(0, 1, 300), np.arange(300)[:, None] * 9.0 + [0, 0, 5, 5])
-    assert suppressed(*many, 0.5).tolist() == list(range(299, 199, -1))
+def test_of_many_boxes_the_surest_hundred_are_kept():
+    rows = np.arange(300)
+    output = np.stack([rows * 9, rows * 9, 0 * rows + 5, 0 * rows + 5, np.linspace(0.1, 1, 300)])
+    boxes = found(output, 0.05, 0.5)
+    np.testing.assert_allclose(boxes.scores, np.linspace(0.1, 1, 300)[:199:-1])
+    twice = np.concatenate([output[:, 290:], output[:, 290:] + [[1], [0], [0], [0], [-0.05]]], 1)
+    assert found(twice, 0.05, 0.5).corners[:, 0].tolist() == [x * 9 - 2.5 for x in range(299, 289, -1)]
+    assert len(found(twice, 0.05, 0.8).labels) == 20 and len(found(output, 1.1, 0.5).labels) == 0
 
 
 def test_what_a_detector_says_becomes_boxes():

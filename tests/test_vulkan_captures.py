@@ -13,7 +13,7 @@ from tinyadept.backends.vulkan.queue import Dispatch, levelled
 GPU = vulkan()
 
 
-def test_a_capture_is_one_submit_and_starts_from_what_is_there(backend):
+def test_a_capture_starts_from_what_is_there_and_calls_wait_for_each_other(backend):
     a, b = floats(backend, np.zeros(8)), backend.allocator.allocate(8)
     backend.start_capture()
     for _ in range(3):
@@ -27,7 +27,9 @@ def test_a_capture_is_one_submit_and_starts_from_what_is_there(backend):
     submits = backend.queue.submits
     for _ in range(10):
         backend.queue.replay(replay)
-    assert backend.queue.submits == submits + 10
+    assert backend.queue.submits == submits + 1 and replay.most == 8  # and two wait
+    backend.queue.flush()
+    assert backend.queue.submits == submits + 2
     assert np.array_equal(values(backend, a), np.full(8, 66))
 
 
@@ -88,18 +90,23 @@ def test_memory_of_a_capture_is_its_own(backend):
     assert not backend.allocator.pinned and not backend.allocator.held
 
 
-def test_temporaries_of_a_capture_are_reused_inside_it(backend):
+def test_temporaries_of_a_capture_are_reused_inside_it(backend, monkeypatch):
+    """Once enough lies idle; before, those that need nothing of each other can run side by side."""
+    monkeypatch.setattr(arena, "IDLE", 10 * arena.rounded(4000))
     backend.allocator.drain()
     before = backend.allocator.statistics().in_use
     backend.allocator.peak = 0
     source = floats(backend, np.zeros(1000))
+    idle = []
     backend.start_capture()
     for _ in range(100):
+        idle.append(backend.allocator.private.total)
         target = backend.allocator.allocate(1000)
         link(backend, target, source, 1000)
         source = target
     backend.end_capture()
     assert backend.allocator.peak - before <= 4 * arena.rounded(4000)
+    assert 10 <= max(idle) / arena.rounded(4000) <= 12
 
 
 def test_constants_uploaded_in_a_capture_stay(backend):

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow  # the oracle walks these rows on Vulkan in the qu
 GPU = vulkan()
 
 ROWS = [op for op in registry.values() if op.family.name == "norm"]
+SCALED = ("normalize", "normalize_input")  # which take weights, and statistics of their rows
 
 
 def dense(values):
@@ -41,6 +42,8 @@ LAYOUTS = {
 def make_case(op, axes, inputs):
     if "softmax" in op.name:
         return oracle.Case(op, inputs, {"axis": axes[0] if axes else 0})
+    if op.name == "moments":
+        return oracle.Case(op, inputs, {"axes": axes})
     return oracle.Case(op, inputs, {"axes": axes, "eps": 1e-2})
 
 
@@ -92,8 +95,58 @@ def test_large_shapes(op, layout, gpu):
     for shape, axes in SHAPES:
         if len(axes) > 1 and "softmax" in op.name:
             continue
-        values = [np.asarray(rng.uniform(-3, 3, shape)).astype(np.float32) for _ in op.vjps]
+        values = [np.asarray(rng.uniform(-3, 3, shape)).astype(np.float32) for _ in range(sources_of(op))]
         check(make_case(op, axes, tuple(place(v) for place, v in zip(LAYOUTS[layout], values))), gpu)
+
+
+def with_weights(op, shape, axes, line, known):
+    """A case with a weight for each place of `line`, a bias, and the statistics of its rows."""
+    rng = np.random.default_rng(2)
+    first, second = (rng.uniform(-3, 3, shape).astype(np.float32) + 5 for _ in range(2))
+    weight, bias = (rng.uniform(-3, 3, line).astype(np.float32) for _ in range(2))
+    m = registry["moments"].forward(first, axes)
+    if op.name == "normalize":
+        return make_case(op, axes, tuple(map(dense, (first, weight, bias, *[m] * known))))
+    sums = registry["normalize_sums"].forward(second, first, m, axes, 1e-2)
+    return make_case(op, axes, tuple(map(dense, (second, first, weight, *[sums] * known))))
+
+
+REVERSED = (slice(None), slice(None, None, -1), slice(None), slice(None))
+# Channels, elements of a row and of a group, and one weight for all.
+LINES = [
+    ((4, 8, 16, 32), (0, 2, 3), (1, 8, 1, 1)),
+    ((4, 8, 11, 13), (0, 2, 3), (1, 8, 1, 1)),
+    ((2, 4, 90, 100), (0, 2, 3), (1, 4, 1, 1)),
+    ((4, 8, 16, 32), (2, 3), (1, 8, 1, 1)),
+    ((9, 128), (1,), (1, 128)),
+    ((3, 9001), (1,), (1, 9001)),
+    ((300, 36), (0,), (1, 36)),
+    ((4, 2, 6, 20), (2, 3), (1, 2, 6, 1)),
+    ((5, 12), (0,), (1, 1)),
+]
+
+
+@pytest.mark.parametrize("op", [registry[name] for name in SCALED], ids=lambda op: op.name)
+@pytest.mark.parametrize("known", [False, True])
+def test_weights_and_known_statistics(op, known, gpu):
+    for shape, axes, line in LINES:
+        check(with_weights(op, shape, axes, line, known), gpu)
+    case = with_weights(op, (4, 8, 16, 32), (0, 2, 3), (1, 8, 1, 1), known)
+    backwards = [
+        x if x.view.size != 8 else oracle.Given(x.memory, x.view.index(REVERSED)) for x in case.inputs
+    ]
+    check(oracle.Case(op, tuple(backwards), case.params), gpu)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_statistics(layout, gpu):
+    rng = np.random.default_rng(3)
+    for shape, axes in [*SHAPES, ((2, 30000), (1,))]:
+        g, a = (np.asarray(rng.uniform(-3, 3, shape) + mean).astype(np.float32) for mean in (0, 30000))
+        m = registry["moments"].forward(a, axes)
+        place = LAYOUTS[layout][0]
+        check(make_case(registry["moments"], axes, (place(a),)), gpu)
+        check(make_case(registry["normalize_sums"], axes, (place(g), place(a), dense(m))), gpu)
 
 
 @pytest.mark.parametrize("length", [5, 600, 9001])
@@ -104,7 +157,7 @@ def test_special_values(length, gpu):
             values = rng.standard_normal((3, length)).astype(np.float32)
             values[1, at] = special
             for op in ROWS:
-                inputs = (*(dense(np.ones_like(values)) for _ in op.vjps[1:]), dense(values))
+                inputs = (*(dense(np.ones_like(values)) for _ in range(sources_of(op) - 1)), dense(values))
                 check(make_case(op, (1,), inputs), gpu)
 
 
@@ -165,7 +218,8 @@ def test_a_row_that_fits_is_read_once(monkeypatch):
         for op in ROWS:
             params = {"axis": 1} if "softmax" in op.name else {"axes": (1,), "eps": 1e-5}
             assert count_dispatches(monkeypatch, op, (4, 1024), **params) == ["norm"]
-            assert count_dispatches(monkeypatch, op, (64, 9000), **params) == ["reduce", "norm"]
+            folds = ["reduce"] * (2 if op.name == "normalize_input" else 1)
+            assert count_dispatches(monkeypatch, op, (64, 9000), **params) == [*folds, "norm"]
         batch = {"axes": (0, 2, 3), "eps": 1e-5}
         assert count_dispatches(monkeypatch, registry["normalize"], (8, 4, 20, 20), **batch) == ["norm"]
 
@@ -183,6 +237,11 @@ MUTANTS = {
     "a rounded difference": ("norm.glsl", "- n * LN2_LOW) + d.y;", "- n * LN2_LOW);"),
     "mean": ("norm.comp", "(x[i] - mean.x) - mean.y", "x[i] - mean.x * 1.0001"),
     "slope": ("norm.glsl", "* row.slope", "* row.scale"),
+    "weight": ("norm.comp", "at += k * STEP;", ""),
+    "bias": ("norm.comp", "bias[at - push.y_offset + push.more_offset]", "bias[push.more_offset]"),
+    "the weight of a row": ("norm.comp", "(ACROSS == 4 ? at * 4 + k : at) * STEP", "at * STEP"),
+    "unknown moments": ("norm.glsl", "if (a.variance == UNKNOWN) return", "if (false) return"),
+    "another first element": ("norm.glsl", "a.taken > 0.0 ? a.first : b.first", "a.first"),
 }
 
 
@@ -190,6 +249,10 @@ def all_checks(gpu):
     for op in ROWS:
         test_large_shapes(op, "dense", gpu)
         test_large_shapes(op, "mixed", gpu)
+    for op in (registry[name] for name in SCALED):
+        for known in (False, True):
+            test_weights_and_known_statistics(op, known, gpu)
+    test_statistics("dense", gpu)
     for x in (np.array([0, 1, 2, 3, np.nan], np.float32), np.float32([[500, -500, 0], [0, -500.1, -520.7]])):
         check(make_case(registry["softmax"], (x.ndim - 1,), (dense(x),)), gpu)
     test_wide_ranges(1000, gpu)

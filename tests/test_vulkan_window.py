@@ -11,6 +11,7 @@ from tinyadept import oracle
 from tinyadept.backends.vulkan.debug import Poison, body
 from tinyadept.backends.vulkan.drivers import conv as conv_driver
 from tinyadept.backends.vulkan.drivers import conv_tiles, depthwise
+from tinyadept.backends.vulkan.drivers.pool import LARGE
 from tinyadept.ops import registry
 from tinyadept.ops.table import apply, apply_into
 from tinyadept.tensor import wrap
@@ -234,7 +235,7 @@ def pool(gpu, name, *arrays, **params):
         rank = len(params["kernel"])
         params = {"stride": params["kernel"], "padding": (0,) * rank, **params}
         cells = params["shape"][2:] if "shape" in params else arrays[0].shape[2:]
-        if name == "pool_index":
+        if name in ("max_pool", "pool_index"):
             params.setdefault("dilation", (1,) * rank)
         params.setdefault(
             "windows",
@@ -306,6 +307,22 @@ def test_a_pool_of_real_size_backward(gpu):
 
 
 @pytest.mark.parametrize("wrong", [9, -1])
+@pytest.mark.parametrize("kernel, stride", [(2, 2), (3, 2), (5, 1)])
+def test_windows_that_a_kernel_is_built_for(kernel, stride, gpu):
+    """Results are so many that the geometry is the kernel's own."""
+    rng = np.random.default_rng(7)
+    windows = {"kernel": (kernel,) * 2, "stride": (stride,) * 2, "padding": (kernel // 2,) * 2}
+    x = rng.integers(0, 1000, (1, 2, 190 * stride, 192 * stride)).astype(np.float32)
+    index = both(gpu, "pool_index", x, **windows)
+    values = both(gpu, "max_pool", x, **windows)
+    assert values.size >= LARGE
+    geometry = {**windows, "dilation": (1, 1), "windows": index.shape[2:]}
+    apart = kernel <= stride
+    both(gpu, "pool_put", values, index, shape=x.shape, apart=apart, geometry=geometry)
+    both(gpu, "avg_pool", x, divisor=4, **windows)
+    both(gpu, "avg_pool_input", values, shape=x.shape, divisor=4, **windows)
+
+
 @pytest.mark.parametrize("name", ["pool_take", "pool_put", "pool_put apart"])
 def test_a_bad_position_is_named(gpu, name, wrong):
     x, index = np.ones((1, 2, 3, 3), np.float32), np.array([0, 8, wrong, 3], np.int32).reshape(1, 2, 2)

@@ -17,8 +17,9 @@ def capture(function: Callable, device: Any = None) -> Captured:
     """A function whose calls are replayed on the device, without running its Python code again.
 
     The first call runs as usual, so does the second, and the third while it is recorded; each later one
-    copies its arguments to the device and submits the recording, all at once. Where a device keeps no
-    recordings (the reference) every call runs as usual.
+    copies its arguments to memory that the device sees, and notes that the recording runs again. Like all
+    that is noted it runs when a value is read, or when a few calls wait: up to eight are submitted at once.
+    Where a device keeps no recordings (the reference) every call runs as usual.
 
     A replay reads from memory what may change: the arguments, parameters, the state of random numbers, and
     the settings of optimisers, whose learning rate a schedule may set between the calls. Everything else is
@@ -34,8 +35,9 @@ def capture(function: Callable, device: Any = None) -> Captured:
     Returns
     -------
     Captured
-        Called like the function, with tensors or NumPy arrays. The results of a replay are overwritten by
-        the next one, and carry no gradient. An array is written straight to memory that the device sees; a
+        Called like the function, with tensors or NumPy arrays. What a replay returns carries no gradient, and
+        lasts until the call after the next one: reading it later either gives the right values or raises.
+        Reading it runs the calls that wait. An array is written straight to memory that the device sees; a
         tensor that lives on the device costs a submit of its own.
 
     Raises
@@ -112,7 +114,7 @@ class Captured:
         holders: list[Argument] = []
         mapped(args, lambda x: holders.append(Argument(x, backend)) if holds(x) else x)
         ready = iter(holders)
-        backend.start_capture()
+        backend.start_capture(sum(holder.size for holder in holders))
         try:
             with backend.traced() as trace:
                 results = self.function(*mapped(args, lambda x: next(ready).begin() if holds(x) else x))
@@ -126,7 +128,7 @@ class Captured:
         self.replay, self.holders, self.results = replay, holders, results
         self.arguments = mapped(args, outline)
         self.written, self.trace = trace.written, None
-        return results
+        return mapped(results, lambda x: x and x.take(0))
 
     def again(self, backend: Any, args: tuple) -> Any:
         if (now := mapped(args, outline)) != self.arguments:
@@ -136,10 +138,10 @@ class Captured:
             )
         ready = iter(self.holders)
         mapped(args, lambda x: next(ready).renew(x) if holds(x) else x)
-        backend.replay(self.replay)
+        turn = backend.replay(self.replay)
         for buffer in filter(None, (reference() for reference in self.written)):
             buffer.version += 1  # so that the tape notices, as after any write in place
-        return self.results
+        return mapped(self.results, lambda x: x and x.take(turn))
 
     def refuse(self, reason: str) -> None:
         name = getattr(self.function, "__name__", type(self.function).__name__)
@@ -165,6 +167,11 @@ class Argument:
             self.tensor = value.detach().clone()
         else:
             self.array = as_array(value)
+
+    @property
+    def size(self) -> int:
+        """Elements that the host writes before each call."""
+        return 0 if self.array is None else self.array.size
 
     def begin(self) -> Tensor:
         """The tensor that the function is given, asked for once the recording has begun."""
@@ -199,7 +206,7 @@ def outline(x: Any) -> Any:
 
 
 def renewed(x: Any, backend: Any) -> Any:
-    """A result in memory that each replay writes."""
+    """Where each call leaves a result; see the backend's `result`."""
     if x is None:
         return None
     if not isinstance(x, Tensor) or x.backend is not backend:

@@ -21,6 +21,7 @@ from .hazards import Intervals, Range
 
 ALIGNMENT = 256  # bytes: kernels read four words at once, and no two tensors share a cache line
 FIRST_ARENA = 16 << 20
+IDLE = 64 << 20  # bytes that lie idle in a capture before any are used again
 
 
 class Span:
@@ -115,6 +116,10 @@ class FreeRanges:
     @property
     def largest(self) -> int:
         return self.by_size[-1][0] if self.by_size else 0
+
+    @property
+    def total(self) -> int:
+        return sum(self.sizes.values())
 
 
 @dataclass(frozen=True)
@@ -249,14 +254,24 @@ class Allocator:
         return min(rounded(size), self.limit)
 
     def place(self, size: int, shared: bool) -> int:
-        if self.private is not None and not shared and (start := self.private.take(size)) is not None:
-            return start
-        start = self.free.take(size)
+        start = None
+        if self.private is not None and not shared and self.must_reuse(size):
+            start = self.private.take(size)
+        if start is None:
+            start = self.free.take(size)
         if start is None:
             self.grow(size)
             start = self.free.take(size)
             assert start is not None
         return start
+
+    def must_reuse(self, size: int) -> bool:
+        """Whether a capture has enough idle memory, or there is no other.
+
+        What uses memory again must wait for whoever used it before, and a replay could run both side by side.
+        """
+        assert self.private is not None
+        return self.private.total > IDLE or (self.free.largest < size and self.room() < size)
 
     def grow(self, size: int) -> None:
         """Add an arena for `size` bytes, or make room otherwise."""

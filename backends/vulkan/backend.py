@@ -40,6 +40,9 @@ GPU_GROUPS = 1 << 14
 KP_SIZES = 2**32 - 2**16  # kp counts bytes in 32 bits
 HOST_BUDGET = 1 << 30  # bytes of memory that the host sees as well
 SEEN = 1 << 16  # elements of a result that are copied to such memory
+TURNS = 8  # calls of a capture that may be submitted at once
+FEWEST_TURNS = 2  # of a capture with larger arguments: what a call returned outlives the next call
+FED = 1 << 20  # elements of all arguments, up to which there are as many turns as that
 SHARE = 0.9  # of the memory that is free at the start, unless TINYADEPT_MEMORY says how much
 
 # family → driver(backend, op, inputs, shape, dtype, params, into) → Buffer, or None when it wrote over `into`
@@ -205,7 +208,7 @@ class Vulkan:
         return (min(1 << doublings, most), 1, 1)
 
     def feed(self, source: Source, dtype: np.dtype = float32) -> Block:
-        """What `source` gives now, and in a capture anew before each replay.
+        """What `source` gives now, and in a capture anew before each call.
 
         Parameters
         ----------
@@ -214,14 +217,14 @@ class Vulkan:
         dtype : dtype
         """
         values = np.asarray(source(), dtype).reshape(-1)
+        block = self.allocator.allocate(values.size)
         if self.queue.captured is None:
-            block = self.allocator.allocate(values.size)
             self.transfer.write(block, values)
             return block
-        block = self.host.allocate(values.size)
-        fed = Feed(source, dtype, block)
-        fed.write(values)
+        fed = Feed(source, dtype, [self.host.allocate(values.size) for _ in range(self.queue.turns)])
+        fed.write(0, values)
         self.feeds.append(fed)
+        self.queue.in_turns(lambda turn: self.transfer.copy(block, fed.blocks[turn]))
         return block
 
     @contextmanager
@@ -233,9 +236,15 @@ class Vulkan:
         finally:
             self.trace = None
 
-    def start_capture(self) -> None:
-        """Note what is dispatched from here on, for replays. It runs as usual."""
-        self.queue.start_capture()
+    def start_capture(self, fed: int = 0) -> None:
+        """Note what is dispatched from here on, for replays. It runs as usual.
+
+        Parameters
+        ----------
+        fed : int
+            Elements of its arguments: if they are many, fewer calls are submitted at once.
+        """
+        self.queue.start_capture(TURNS if fed <= FED else FEWEST_TURNS)
         self.allocator.start_private()
 
     def end_capture(self) -> Replay:
@@ -250,12 +259,12 @@ class Vulkan:
         replay = self.queue.end_capture()
         constants, self.constants = self.constants, []
         replay.feeds, self.feeds = self.feeds, []
-        touched = Intervals()
-        for entry in filter(None, replay.entries):
+        touched, noted = Intervals(), [entry for turn in replay.turns for entry in turn if entry is not None]
+        for entry in noted:
             for first, last in entry.writes:
                 touched.add(first, last)
         written = [c.words for c in constants if c.words and touched.overlaps(c.first, c.last)]
-        for entry in filter(None, replay.entries):
+        for entry in noted:
             for first, last in entry.reads:
                 touched.add(first, last)
         replay.keep += [constants, self.allocator.end_private(touched)]
@@ -274,28 +283,29 @@ class Vulkan:
         self.queue.flush()
         self.allocator.end_private(Intervals())
 
-    def replay(self, replay: Replay) -> None:
-        """Run a capture again, with fresh numbers from all that feeds it, in one submit."""
+    def replay(self, replay: Replay) -> int:
+        """Run a capture again, with fresh numbers from all that feeds it; gives the turn that it takes."""
+        turn = self.queue.begin(replay)
         for feed in replay.feeds:
-            feed.write(np.asarray(feed.source(), feed.dtype).reshape(-1))
+            feed.write(turn, np.asarray(feed.source(), feed.dtype).reshape(-1))
         self.queue.replay(replay)
+        return turn
 
     def argument(self, source: Callable[[], np.ndarray]) -> Tensor:
         """A tensor of a capture that holds what `source` gives, whose shape and dtype must stay."""
         array = source()
         self.check(array.dtype, "an argument of a capture")
-        block = self.allocator.allocate(array.size)
-        if array.size:
-            self.transfer.copy(block, self.feed(source, array.dtype))
+        block = self.feed(source, array.dtype) if array.size else self.allocator.allocate(0)
         return wrap(Buffer(block), View.dense(array.shape), array.dtype, self)
 
-    def result(self, x: Tensor) -> Tensor:
-        """A copy of `x` that each replay renews; the host sees it without a submit, if it is not large."""
+    def result(self, x: Tensor) -> Result:
+        """Copies of `x`, made by each call; the host sees them without a submit, if they are not large."""
         size = x.layout.size
-        block = (self.host if size <= SEEN else self.allocator).allocate(size)
+        allocator = self.host if size <= SEEN else self.allocator  # not from what other turns write
+        blocks = [allocator.allocate(size, shared=True) for _ in range(self.queue.turns)]
         if size:
-            self.transfer.gather(block, x.buffer.data, x.layout)
-        return wrap(Buffer(block), View.dense(x.shape), x.dtype, self)
+            self.queue.in_turns(lambda turn: self.transfer.gather(blocks[turn], x.buffer.data, x.layout))
+        return Result(self, blocks, x.shape, x.dtype)
 
     def close(self) -> None:
         """Release the device, unless this process is a fork and does not own it."""
@@ -332,18 +342,47 @@ class Vulkan:
 
 
 class Feed(NamedTuple):
-    """Words that the host writes before each replay."""
+    """Words that the host writes before each call of a capture; each turn has a block of its own."""
 
     source: Source
     dtype: np.dtype
-    block: Block
+    blocks: list[Block]
 
-    def write(self, values: np.ndarray) -> None:
-        if values.size != self.block.words:
-            raise ValueError(f"a capture was given {self.block.words} numbers, and now {values.size}")
-        start = self.block.offset
+    def write(self, turn: int, values: np.ndarray) -> None:
+        block = self.blocks[turn]
+        if values.size != block.words:
+            raise ValueError(f"a capture was given {block.words} numbers, and now {values.size}")
         words = values.view(np.uint32) if values.itemsize == 4 else values
-        self.block.memory.words[start : start + values.size] = words
+        block.memory.words[block.offset : block.offset + values.size] = words
+
+
+class Result:
+    """Where the calls of a capture leave one of its results: each turn has a block of its own."""
+
+    def __init__(self, backend: Vulkan, blocks: list[Block], shape: Shape, dtype: np.dtype):
+        self.backend, self.blocks, self.shape, self.dtype = backend, blocks, shape, dtype
+        self.given: list[Buffer | None] = [None] * len(blocks)
+
+    def take(self, turn: int) -> Tensor:
+        """The tensor of the call whose turn it is. The one of the same turn before can be read no more."""
+        before = self.given[turn]
+        if before is not None:
+            before.data = Overwritten(len(self.blocks))
+        buffer = self.given[turn] = Buffer(self.blocks[turn])
+        return wrap(buffer, View.dense(self.shape), self.dtype, self.backend)
+
+
+class Overwritten:
+    """Stands where the memory of a result was, and refuses all that is asked of it."""
+
+    def __init__(self, turns: int):
+        self.turns = turns
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(
+            f"what a captured function returned is overwritten {self.turns} calls later: read it, or "
+            ".clone() it, before"
+        )
 
 
 def unpacked(block: Block, view: View, dtype: np.dtype) -> np.ndarray:

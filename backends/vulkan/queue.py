@@ -49,22 +49,32 @@ Entries = list[Dispatch | None]
 
 
 class Batch:
-    """What waits to be submitted.
+    """What waits to be submitted: either what was noted, or the last calls of one `Replay`.
 
     Attributes
     ----------
     entries : list
     hazards : Hazards
+    replay : Replay or None
+    first : int
+        Of the calls of `replay` that wait.
     sealed : int or None
         Once it is being submitted: how often the device had ticked before.
     """
 
-    __slots__ = ("entries", "hazards", "sealed")
+    __slots__ = ("entries", "first", "hazards", "replay", "sealed")
 
-    def __init__(self) -> None:
+    def __init__(self, replay: Replay | None = None) -> None:
         self.entries: Entries = []
         self.hazards = Hazards()
+        self.replay = replay
+        self.first = 0 if replay is None else replay.calls
         self.sealed: int | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many calls of the replay there are."""
+        return 0 if self.replay is None else self.replay.calls - self.first
 
     def append(self, dispatch: Dispatch) -> None:
         # In this order, so that an interrupt between two steps costs a fence too many and never one too few.
@@ -76,13 +86,48 @@ class Batch:
 
 
 class Replay:
-    """A captured sequence of dispatches, to be submitted again and again."""
+    """A captured sequence of dispatches, to be run again and again.
 
-    def __init__(self, recording: Any, entries: Entries):
-        self.recording = recording
-        self.entries = entries
+    Calls take turns: each turn has memory of its own for what the host writes before a call and reads after
+    it, so that as many calls as there are turns can be submitted at once.
+
+    Parameters
+    ----------
+    turns : list of list
+        What is run in each turn; the first is what ran while it was captured.
+
+    Attributes
+    ----------
+    calls : int
+        How many there were, with the one that was captured.
+    most : int
+        Calls that are submitted at once.
+    """
+
+    def __init__(self, turns: list[Entries]):
+        self.turns = turns
+        self.calls = 1
+        self.most = min(len(turns), max(1, FULL // max(1, len(turns[0]))))
+        self.recordings: dict[tuple[int, int], Any] = {}
         self.keep: list[Any] = []  # what must live as long as this does
-        self.feeds: list[Any] = []  # what the host writes before each submit
+        self.feeds: list[Any] = []  # what the host writes before each call
+
+    @property
+    def entries(self) -> Entries:
+        return self.turns[0]
+
+    @property
+    def turn(self) -> int:
+        """Of the next call."""
+        return self.calls % len(self.turns)
+
+    def calls_from(self, first: int, count: int) -> Entries:
+        """What so many calls run, one after another."""
+        entries: Entries = []
+        for call in range(first, first + count):
+            turn = self.turns[call % len(self.turns)]
+            entries += [None, *turn] if entries else turn
+        return entries
 
 
 class Queue:
@@ -107,6 +152,8 @@ class Queue:
         self.driver = driver
         self.batch = Batch()
         self.captured: list[Dispatch] | None = None
+        self.turns = 1  # of the capture that is going on
+        self.otherwise: dict[int, list[Dispatch]] = {}  # what runs instead of a dispatch in the other turns
         self.observers: list[Callable[[Entries], None]] = []
         self.submits = 0
         self.sites: list[tuple[str, type[Exception] | None]] = [("", None)]
@@ -159,7 +206,7 @@ class Queue:
             push = np.asarray(push).astype(np.uint32, copy=False).tobytes()
         with self.lock:
             batch = self.batch
-            if batch.sealed is not None or self.lost is not None:
+            if batch.sealed is not None or batch.replay is not None or self.lost is not None:
                 batch = self.settle()
             key = (shader, groups, *[b.memory for b in bindings])
             pipeline = self.pipelines.get(key) or self.build(key, len(push))
@@ -195,17 +242,29 @@ class Queue:
             If a kernel found an index that is out of range.
         """
         with self.lock:
-            batch = self.settle()
-            if not batch.entries:
-                return
-            recording = self.recording(batch.entries)
-            batch.sealed = int(self.words[TICKS])
-            self.driver.replay(recording)
-            self.batch = Batch()
-            self.check(batch.sealed, batch.entries)
+            self.submit(self.current())
+
+    def submit(self, batch: Batch) -> None:
+        if batch.replay is not None and batch.waiting:
+            batch.entries = batch.replay.calls_from(batch.first, batch.waiting)
+        if not batch.entries:
+            return
+        recording = self.recording(batch.entries) if batch.replay is None else self.recording_of(batch)
+        batch.sealed = int(self.words[TICKS])
+        self.driver.replay(recording)
+        self.batch = Batch()
+        self.check(batch.sealed, batch.entries)
 
     def settle(self) -> Batch:
-        """The batch to add to.
+        """The batch to add to; replays that wait are submitted first."""
+        batch = self.current()
+        if batch.replay is not None:
+            self.submit(batch)
+            batch = self.batch = Batch()
+        return batch
+
+    def current(self) -> Batch:
+        """The batch that waits.
 
         An interrupt (Ctrl-C) may come between the submit and the note that it was done; the device's own
         count says whether the work ran.
@@ -235,6 +294,18 @@ class Queue:
                 self.recordings.popitem(last=False)
         else:
             self.recordings.move_to_end(key)
+        return found
+
+    def recording_of(self, batch: Batch) -> Any:
+        """The recording of the calls of a replay that wait, made when there first are so many."""
+        replay = batch.replay
+        assert replay is not None
+        key = batch.first % len(replay.turns), batch.waiting
+        found = replay.recordings.get(key)
+        if found is None:
+            fence = self.driver.fence
+            commands = [fence if entry is None else entry.command for entry in batch.entries]
+            found = replay.recordings[key] = self.driver.record([*commands, fence, self.tick])
         return found
 
     def check(self, before: int, entries: Entries) -> None:
@@ -276,12 +347,30 @@ class Queue:
             self.sites.append(entry)
         return self.sites.index(entry)
 
-    def start_capture(self) -> None:
-        """Note what is dispatched from here on, which runs as usual, for a `Replay`."""
+    def start_capture(self, turns: int = 1) -> None:
+        """Note what is dispatched from here on, which runs as usual, for a `Replay` of so many turns."""
         if self.captured is not None:
             raise RuntimeError("a capture is going on already: captures cannot be nested")
         self.flush()
-        self.captured = []
+        self.captured, self.turns, self.otherwise = [], turns, {}
+
+    def in_turns(self, note: Callable[[int], None]) -> None:
+        """Note what ``note(0)`` dispatches, instead of which calls in turn k run what ``note(k)`` does."""
+        with self.lock:
+            captured = self.captured
+            first = 0 if captured is None else len(captured)
+            note(0)
+            if captured is None:
+                return
+            batch = self.batch
+            try:
+                for turn in range(1, self.turns):
+                    self.batch, self.captured = Batch(), []
+                    note(turn)
+                    for usual, other in zip(captured[first:], self.captured, strict=True):
+                        self.otherwise.setdefault(id(usual), []).append(other)
+            finally:
+                self.batch, self.captured = batch, captured
 
     def end_capture(self) -> Replay:
         """What was dispatched since `start_capture`, fenced anew as one submit."""
@@ -289,10 +378,12 @@ class Queue:
         captured, self.captured = self.captured, None
         if captured is None:
             raise RuntimeError("end_capture() without start_capture()")
-        entries = levelled(captured)
-        fence = self.driver.fence
-        commands = [fence if entry is None else entry.command for entry in entries]
-        return Replay(self.driver.record([*commands, fence, self.tick]), entries)
+        entries, otherwise = levelled(captured), self.otherwise
+        others = [
+            [otherwise[id(entry)][turn] if id(entry) in otherwise else entry for entry in entries]
+            for turn in range(self.turns - 1)
+        ]
+        return Replay([entries, *others])
 
     @contextmanager
     def uncaptured(self) -> Iterator[None]:
@@ -303,13 +394,26 @@ class Queue:
         finally:
             self.captured = captured
 
-    def replay(self, replay: Replay) -> None:
-        """Submit a capture again, after what waits, as one submit of its own; errors as in `flush`."""
+    def begin(self, replay: Replay) -> int:
+        """In which turn a capture runs next. What the host writes for that turn has been read."""
         with self.lock:
-            self.flush()
-            before = int(self.words[TICKS])
-            self.driver.replay(replay.recording)
-            self.check(before, replay.entries)
+            batch = self.current()
+            if batch.replay is not replay or batch.waiting >= replay.most:
+                self.submit(batch)
+                self.batch = Batch(replay)
+            return replay.turn
+
+    def replay(self, replay: Replay) -> None:
+        """Note that a capture runs again, after what waits; errors as in `flush`.
+
+        Calls are submitted with those before them, when there are as many as turns or the queue is flushed:
+        a submit takes the host half a millisecond on some machines, however little it has to do.
+        """
+        with self.lock:
+            self.begin(replay)
+            replay.calls += 1
+            if self.batch.waiting >= replay.most:
+                self.submit(self.batch)
 
     def forget(self, memory: Memory) -> None:
         """Drop every pipeline and recording bound to a memory, before it is freed."""

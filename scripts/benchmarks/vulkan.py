@@ -12,6 +12,7 @@ from .row import Repeated, Row, drawn, lenet, named
 
 BATCH = 128
 CHAIN = 1000  # additions in the chain whose time is given per op
+STEPS = 80  # of training that are waited for at once
 LAYERS = 100  # of three ops each, whose recording is timed
 PEER = ("torch",)
 
@@ -36,9 +37,10 @@ class Place:
         self.device, self.wait, self.noted, self.on_gpu = "cpu", lambda: None, False, False
         if library == "tinyadept":
             backend = root.device.resolve(device)
-            self.device, self.wait, self.noted = backend.name, backend.queue.flush, True
-            self.on_gpu = not backend.device.is_cpu
-        elif root.cuda.is_available():
+            self.device = backend.name
+            if device != "numpy":
+                self.wait, self.noted, self.on_gpu = backend.queue.flush, True, not backend.device.is_cpu
+        elif device != "numpy" and root.cuda.is_available():
             root.backends.cuda.matmul.allow_tf32 = root.backends.cudnn.allow_tf32 = False
             self.device, self.wait, self.on_gpu = "cuda", root.cuda.synchronize, True
 
@@ -168,7 +170,10 @@ def host() -> list[tuple]:
 
 
 def training_step(place: Place, replayed: bool) -> Callable:
-    """Forward, loss, backward and SGD. PyTorch's runs eagerly; one that is replayed copies its batch, too."""
+    """Forward, loss, backward and SGD. PyTorch's runs eagerly; one that is replayed copies its batch, too.
+
+    Replayed steps, and PyTorch's beside them, are waited for many at once: no step needs the last loss.
+    """
     lib = place.lib
     model = lenet(lib, "MaxPool2d").to(place.device)
     optimizer = lib.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
@@ -183,14 +188,21 @@ def training_step(place: Place, replayed: bool) -> Callable:
     images, labels = drawn(BATCH, 1, 28, 28), np.arange(BATCH) % 10
     if place.noted and replayed:
         captured = lib.root.capture(train, place.device)
-        return lambda: captured(images, labels.astype(np.int32))
+        return together(place, lambda: captured(images, labels.astype(np.int32)))
     on_device = place.put(images), place.put(labels.astype(np.int32 if place.noted else np.int64))
 
     def step() -> None:
         train(*on_device)
         place.wait()
 
-    return step
+    return together(place, lambda: train(*on_device)) if replayed else step
+
+
+def together(place: Place, step: Callable[[], Any]) -> Repeated:
+    """Steps that are waited for at once; the host's part counts."""
+    for _ in range(4):
+        step()
+    return Repeated(step, place.wait, STEPS, on_gpu=place.on_gpu)
 
 
 def recording(place: Place) -> Callable:

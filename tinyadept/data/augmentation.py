@@ -1,6 +1,7 @@
-"""Pictures changed so that boxes change with them: squares, mosaics, mirrors, colours.
+"""Pictures changed so that boxes or masks change with them: squares, mosaics, mirrors, colours.
 
-Pictures are (H, W, 3) uint8 or (3, S, S) float32 in [0, 1], boxes (n, 4) corners in pixels of the square.
+Pictures are (H, W, 3) uint8 or (3, S, S) float32 in [0, 1], boxes (n, 4) corners in pixels of the square,
+masks (H, W) or (S, S) uint8.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+
+from .pictures import VOID
 
 GREY = 114 / 255  # around pictures
 LEFT = 0.1  # of an object's area must be in sight, or it is left out
@@ -29,6 +32,8 @@ class Augmentation:
     flip : float
         How often left and right are exchanged.
     hue, saturation, value : float
+    upend : float
+        How often top and bottom are exchanged.
     """
 
     mosaic: float = 1.0
@@ -38,6 +43,7 @@ class Augmentation:
     hue: float = 0.015
     saturation: float = 0.7
     value: float = 0.4
+    upend: float = 0.0
 
 
 class Letterbox(NamedTuple):
@@ -74,12 +80,13 @@ def letterbox(height: int, width: int, size: int) -> Letterbox:
 
 
 def resized(image: np.ndarray, width: int, height: int) -> np.ndarray:
-    """(H, W, 3) uint8 in another size, each pixel the mean of those that it covers."""
+    """(H, W, 3) uint8 in another size, each pixel the mean of those that it covers; of (H, W) one of them."""
     if image.shape[:2] == (height, width):
         return image
     from PIL import Image
 
-    return np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))
+    how = Image.Resampling.BILINEAR if image.ndim == 3 else Image.Resampling.NEAREST
+    return np.asarray(Image.fromarray(image).resize((width, height), how))
 
 
 def squared(image: np.ndarray, size: int) -> tuple[np.ndarray, Letterbox]:
@@ -92,23 +99,30 @@ def squared(image: np.ndarray, size: int) -> tuple[np.ndarray, Letterbox]:
     return square, box
 
 
+def squared_mask(mask: np.ndarray, size: int) -> np.ndarray:
+    """A mask (H, W) where `squared` puts its picture, (size, size); nothing counts around it."""
+    height, width = mask.shape
+    box = letterbox(height, width, size)
+    square = np.full((size, size), VOID, np.uint8)
+    inside = square[box.top : box.top + box.height, box.left : box.left + box.width]
+    inside[...] = resized(mask, box.width, box.height)
+    return square
+
+
 class Tile(NamedTuple):
-    """A picture and where it goes: pixel (x, y) to (x · gain + left, y · gain + top), within bounds.
+    """Where a picture goes: pixel (x, y) to (x · gain + left, y · gain + top), within bounds.
 
     Attributes
     ----------
-    image : ndarray
-        (H, W, 3) uint8.
-    labels, boxes : ndarray
-        (n,), and (n, 4): cx cy w h as parts of the picture.
+    height, width : int
+        Of the picture.
     left, top, gain : float
     bounds : tuple of float
         x1, y1, x2, y2 in the square: what is outside is cut off.
     """
 
-    image: np.ndarray
-    labels: np.ndarray
-    boxes: np.ndarray
+    height: int
+    width: int
     left: float
     top: float
     gain: float
@@ -116,98 +130,143 @@ class Tile(NamedTuple):
 
     def window(self, size: int) -> tuple[float, float, float, float]:
         """What of the square the picture covers."""
-        h, w = self.image.shape[:2]
         x1, y1, x2, y2 = self.bounds
         return (
             max(0.0, x1, self.left),
             max(0.0, y1, self.top),
-            min(float(size), x2, self.left + w * self.gain),
-            min(float(size), y2, self.top + h * self.gain),
+            min(float(size), x2, self.left + self.width * self.gain),
+            min(float(size), y2, self.top + self.height * self.gain),
         )
 
-    def draw(self, square: np.ndarray) -> None:
+    def pixels(self, size: int) -> tuple[slice, slice]:
+        """Rows and columns of the square that the picture covers."""
+        x1, y1, x2, y2 = (int(np.floor(edge + 0.5)) for edge in self.window(size))
+        return slice(y1, max(y1, y2)), slice(x1, max(x1, x2))
+
+    def draw(self, image: np.ndarray, square: np.ndarray) -> None:
         """Draw the picture into a square (3, S, S), between pixels by bilinear interpolation."""
-        x1, y1, x2, y2 = (int(np.floor(edge + 0.5)) for edge in self.window(square.shape[1]))
-        if x1 >= x2 or y1 >= y2:
-            return
-        h, w = self.image.shape[:2]
-        above, rows = between(np.arange(y1, y2), self.top, self.gain, h)
-        before, columns = between(np.arange(x1, x2), self.left, self.gain, w)
-        lines = self.image[above].astype(np.float32)  # (h', W, 3)
-        lines += (self.image[np.minimum(above + 1, h - 1)] - lines) * rows[:, None, None]
+        inside = self.pixels(square.shape[1])
+        above, rows = between(inside[0], self.top, self.gain, self.height)
+        before, columns = between(inside[1], self.left, self.gain, self.width)
+        lines = image[above].astype(np.float32)  # (h', W, 3)
+        lines += (image[np.minimum(above + 1, self.height - 1)] - lines) * rows[:, None, None]
         planes = np.ascontiguousarray(lines.transpose(2, 0, 1))  # (3, h', W)
         pixels = planes[..., before]
-        pixels += (planes[..., np.minimum(before + 1, w - 1)] - pixels) * columns
-        np.multiply(pixels, np.float32(1 / 255), out=square[:, y1:y2, x1:x2])
+        pixels += (planes[..., np.minimum(before + 1, self.width - 1)] - pixels) * columns
+        np.multiply(pixels, np.float32(1 / 255), out=square[:, inside[0], inside[1]])
 
-    def objects(self, size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Classes and corners in pixels of the square of what is still in sight."""
-        h, w = self.image.shape[:2]
-        middle = self.boxes[:, :2] * (w, h) * self.gain + (self.left, self.top)
-        half = self.boxes[:, 2:] * (w, h) * self.gain / 2
+    def draw_mask(self, mask: np.ndarray, square: np.ndarray) -> None:
+        """Draw the picture's mask into a square (S, S), of each place the nearest pixel."""
+        inside = self.pixels(square.shape[0])
+        above, rows = between(inside[0], self.top, self.gain, self.height)
+        before, columns = between(inside[1], self.left, self.gain, self.width)
+        square[inside] = mask[np.ix_(above + (rows >= 0.5), before + (columns >= 0.5))]
+
+    def objects(self, labels: np.ndarray, boxes: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Classes and corners in pixels of the square of what is still in sight.
+
+        Parameters
+        ----------
+        labels, boxes : ndarray
+            (n,), and (n, 4): cx cy w h as parts of the picture.
+        size : int
+            Of the square.
+        """
+        extent = np.array([self.width, self.height]) * self.gain
+        middle, half = boxes[:, :2] * extent + (self.left, self.top), boxes[:, 2:] * extent / 2
         x1, y1, x2, y2 = self.window(size)
         corners = np.concatenate([middle - half, middle + half], 1).reshape(-1, 4)
         seen = np.clip(corners, (x1, y1, x1, y1), (max(x1, x2), max(y1, y2)) * 2)
         sides, whole = seen[:, 2:] - seen[:, :2], np.prod(2 * half, 1)
         kept = (sides > SMALLEST).all(1) & (np.prod(sides, 1) > LEFT * whole)
-        return self.labels[kept], seen[kept]
+        return labels[kept], seen[kept]
 
 
-def between(at: np.ndarray, start: float, gain: float, length: int) -> tuple[np.ndarray, np.ndarray]:
+def between(where: slice, start: float, gain: float, length: int) -> tuple[np.ndarray, np.ndarray]:
     """The pixel before each place, and how far behind it the place is."""
-    places = np.clip((at + 0.5 - start) / gain - 0.5, 0, length - 1)
+    places = np.clip((np.arange(where.start, where.stop) + 0.5 - start) / gain - 0.5, 0, length - 1)
     before = places.astype(np.intp)
     return before, (places - before).astype(np.float32)
 
 
-def arranged(samples: list[Sample], size: int, how: Augmentation, rng: np.random.Generator) -> list[Tile]:
+def arranged(
+    extents: list[tuple[int, ...]], size: int, how: Augmentation, rng: np.random.Generator
+) -> list[Tile]:
     """Places for one picture, or for four around a point, after a change of scale and a shift by chance.
 
     Parameters
     ----------
-    samples : list of (image, labels, boxes)
-        One or four; pictures whose longer side is `size`.
+    extents : list of (height, width)
+        Of one or four pictures whose longer side is `size`.
     """
     gain = 1 + rng.uniform(-how.scale, how.scale)
     to = (0.5 + rng.uniform(-how.translate, how.translate, 2)) * size
-    if len(samples) == 1:
-        image, labels, boxes = samples[0]
-        h, w = image.shape[:2]
+    if len(extents) == 1:
+        ((h, w),) = extents
         everywhere = (-np.inf, -np.inf, np.inf, np.inf)
-        return [Tile(image, labels, boxes, to[0] - w * gain / 2, to[1] - h * gain / 2, gain, everywhere)]
+        return [Tile(h, w, to[0] - w * gain / 2, to[1] - h * gain / 2, gain, everywhere)]
     # On a sheet of twice the size, whose middle goes to `to`, the pictures meet in a point.
     x, y = rng.uniform(0.5 * size, 1.5 * size, 2)
     (x1, y1), (x2, y2) = to - size * gain, to + size * gain
     tiles = []
-    for number, (image, labels, boxes) in enumerate(samples):
-        h, w = image.shape[:2]
+    for number, (h, w) in enumerate(extents):
         left, top = x - w * (number % 2 == 0), y - h * (number < 2)
         left, top = (left - size) * gain + to[0], (top - size) * gain + to[1]
-        tiles.append(Tile(image, labels, boxes, left, top, gain, (x1, y1, x2, y2)))
+        tiles.append(Tile(h, w, left, top, gain, (x1, y1, x2, y2)))
     return tiles
+
+
+def pasted(
+    images: list[np.ndarray], size: int, how: Augmentation, rng: np.random.Generator
+) -> tuple[np.ndarray, list[Tile]]:
+    """A square picture (3, size, size) of one or four, in other colours, and where each of them is."""
+    square = np.full((3, size, size), GREY, np.float32)
+    tiles = arranged([image.shape[:2] for image in images], size, how, rng)
+    for tile, image in zip(tiles, images, strict=True):
+        tile.draw(image, square)
+    gains = 1 + rng.uniform(-1, 1, 3) * (how.hue, how.saturation, how.value)
+    return recoloured(square, *gains.tolist()), tiles
 
 
 def augmented(
     samples: list[Sample], size: int, how: Augmentation, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """A square picture of one or four, classes (n,), and corners (n, 4) in its pixels; see `arranged`."""
-    square = np.full((3, size, size), GREY, np.float32)
-    tiles = arranged(samples, size, how, rng)
-    for tile in tiles:
-        tile.draw(square)
-    seen = [tile.objects(size) for tile in tiles]
+    square, tiles = pasted([image for image, _, _ in samples], size, how, rng)
+    seen = [tile.objects(labels, boxes, size) for tile, (_, labels, boxes) in zip(tiles, samples)]
     labels, boxes = (np.concatenate(parts) for parts in zip(*seen))
-    gains = 1 + rng.uniform(-1, 1, 3) * (how.hue, how.saturation, how.value)
-    square = recoloured(square, *gains.tolist())
     if rng.uniform() < how.flip:
         square, boxes = mirrored(square, boxes)
+    if rng.uniform() < how.upend:
+        square, boxes = upended(square, boxes)
     return square, labels, boxes
+
+
+def augmented_mask(
+    samples: list[tuple[np.ndarray, np.ndarray]], size: int, how: Augmentation, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """A square picture of one or four, and a mask (size, size) of their masks; see `arranged`."""
+    square, tiles = pasted([image for image, _ in samples], size, how, rng)
+    mask = np.full((size, size), VOID, np.uint8)
+    for tile, (_, classes) in zip(tiles, samples, strict=True):
+        tile.draw_mask(classes, mask)
+    if rng.uniform() < how.flip:
+        square, mask = square[..., ::-1], mask[..., ::-1]
+    if rng.uniform() < how.upend:
+        square, mask = square[..., ::-1, :], mask[..., ::-1, :]
+    return square, mask
 
 
 def mirrored(square: np.ndarray, boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Left and right exchanged."""
     size = square.shape[2]
     return square[:, :, ::-1], np.stack([size - boxes[:, 2], boxes[:, 1], size - boxes[:, 0], boxes[:, 3]], 1)
+
+
+def upended(square: np.ndarray, boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Top and bottom exchanged."""
+    size = square.shape[1]
+    return square[:, ::-1], np.stack([boxes[:, 0], size - boxes[:, 3], boxes[:, 2], size - boxes[:, 1]], 1)
 
 
 def recoloured(square: np.ndarray, hue: float, saturation: float, value: float) -> np.ndarray:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from .augmentation import Augmentation, Letterbox, augmented, letterbox, resized, squared
-from .datasets import Dataset
+from .augmentation import Augmentation, Letterbox, augmented, letterbox, squared
+from .scaled import ScaledPictures
 
 ROUND = 8  # to a multiple of which the rows of a sample are rounded up
 
@@ -26,7 +26,7 @@ class Source(Protocol):
     def objects(self, index: int) -> tuple[np.ndarray, np.ndarray]: ...
 
 
-class DetectionDataset(Dataset):
+class DetectionDataset(ScaledPictures):
     """Square pictures with as many rows of objects each.
 
     A sample is a picture (3, S, S) float32 in [0, 1], classes (M,) int32, -1 where there is no object, and
@@ -46,28 +46,14 @@ class DetectionDataset(Dataset):
         M: rows for as many objects as can come together, so that none is ever left out.
     """
 
+    source: Source
+
     def __init__(self, source: Source, size: int, augmentation: Augmentation | None = None):
-        self.source, self.size, self.augmentation = source, size, augmentation
+        super().__init__(source, size, augmentation)
         counts = sorted(len(source.objects(index)[0]) for index in range(len(source)))
         mixed = augmentation is not None and augmentation.mosaic > 0
         largest = 4 * counts[-1] if mixed else counts[-1]
         self.most = max(-(-largest // ROUND) * ROUND, ROUND)
-        self.cache: dict[int, np.ndarray] = {}
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "cache": {}}  # a worker reads for itself
-
-    def picture(self, index: int) -> np.ndarray:
-        """(H, W, 3) uint8, the longer side S; read once."""
-        if index not in self.cache:
-            image = self.source.image(index)
-            height, width = image.shape[:2]
-            box = letterbox(height, width, self.size)
-            self.cache[index] = resized(image, box.width, box.height)
-        return self.cache[index]
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         square, box = squared(self.picture(index), self.size)
@@ -81,9 +67,7 @@ class DetectionDataset(Dataset):
         how = self.augmentation
         if how is None:
             return self[index]
-        chosen = [index]
-        if rng.uniform() < how.mosaic:
-            chosen += rng.integers(len(self), size=3).tolist()
+        chosen = self.chosen(index, how, rng)
         samples = [(self.picture(number), *self.source.objects(number)) for number in chosen]
         return self.padded(*augmented(samples, self.size, how, rng))
 

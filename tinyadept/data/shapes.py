@@ -1,4 +1,4 @@
-"""Circles, squares and triangles on noise, made by a seed: pictures with objects to be found."""
+"""Circles, squares and triangles on noise, made by a seed: pictures with objects to be found or outlined."""
 
 from __future__ import annotations
 
@@ -71,16 +71,28 @@ class Shapes:
         labels, spots = self.placed(rng)
         paper = rng.uniform(0, 1, 3)
         image = paper + rng.normal(0, 0.08, (side, side, 3))
-        y, x = (np.mgrid[:side, :side] + 0.5) / side
-        for label, (cx, cy, half) in zip(labels, spots):
+        for label, spot in zip(labels, spots):
             colour = rng.uniform(0, 1, 3)
             while abs(colour - paper).mean() < APART:
                 colour = rng.uniform(0, 1, 3)
-            across, down = (x - cx) / half, (y - cy) / half
-            inside = (
-                across**2 + down**2 <= 1,
-                np.maximum(abs(across), abs(down)) <= 1,
-                (down <= 1) & (2 * abs(across) <= down + 1),
-            )[label]
+            inside = self.inside(label, spot)
             image[inside] = colour + rng.normal(0, 0.03, (int(inside.sum()), 3))
         return (np.clip(image, 0, 1) * 255).astype(np.uint8)
+
+    def mask(self, index: int) -> np.ndarray:
+        """(H, W) uint8: 0 for paper, and 1 + the class of the object that a pixel belongs to."""
+        mask = np.zeros((self.size, self.size), np.uint8)
+        for label, spot in zip(*self.placed(self.rng(index))):
+            mask[self.inside(label, spot)] = label + 1
+        return mask
+
+    def inside(self, label: int, spot: np.ndarray) -> np.ndarray:
+        """The pixels (H, W) of an object."""
+        cx, cy, half = spot
+        y, x = (np.mgrid[: self.size, : self.size] + 0.5) / self.size
+        across, down = (x - cx) / half, (y - cy) / half
+        if NAMES[label] == "circle":
+            return across**2 + down**2 <= 1
+        if NAMES[label] == "square":
+            return np.maximum(abs(across), abs(down)) <= 1
+        return (down <= 1) & (2 * abs(across) <= down + 1)

@@ -109,7 +109,10 @@ def serve(pipe: Any, work: bytes, seed: int) -> None:
             answer = ("error", task, *told(error))
         if answer is None:
             return
-        pipe.send(answer)
+        try:
+            pipe.send(answer)
+        except (BrokenPipeError, ConnectionResetError):  # the loader ended meanwhile
+            return
 
 
 def listen(pipe: Any, tasks: queue.SimpleQueue, segments: queue.SimpleQueue) -> None:

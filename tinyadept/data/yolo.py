@@ -6,31 +6,17 @@ of its box as parts of the picture's width and height. A data.yaml may name the 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
-CHOICES = ("refuse", "skip")
+from .pictures import CHOICES, SUFFIXES, DataError, Problem, load, refused, told
+
 OVERHANG = 0.01  # of the picture's side: a box may reach so far beyond it, for labels are rounded
-SHOWN = 5  # problems of a kind that a message names
-
-
-class DataError(ValueError):
-    """A data set cannot be used as it is; the message says why and what to do."""
-
-
-class Problem(NamedTuple):
-    """What is wrong with a file, and what was done about it where that was asked for."""
-
-    kind: str
-    place: str
-    done: str
 
 
 @dataclass
@@ -82,31 +68,6 @@ class Pictures:
         return "\n".join([f"{len(self)} pictures, {objects} objects", *told(self.problems)])
 
 
-def told(problems: list[Problem]) -> Iterator[str]:
-    counts = Counter((problem.kind, problem.done) for problem in problems)
-    for (kind, done), count in counts.items():
-        places = [p.place for p in problems if (p.kind, p.done) == (kind, done)]
-        more = f", and {count - SHOWN} more" if count > SHOWN else ""
-        yield f"  {count} × {kind} ({done}): {', '.join(places[:SHOWN])}{more}"
-
-
-def load(path: Path) -> np.ndarray:
-    """A picture as (H, W, 3) uint8, RGB, turned as its camera was held.
-
-    Raises
-    ------
-    OSError
-        If it cannot be read, or ends too early.
-    """
-    from PIL import Image, ImageOps
-
-    try:
-        with Image.open(path) as image:
-            return np.array(ImageOps.exif_transpose(image).convert("RGB"))
-    except (SyntaxError, ValueError, Image.DecompressionBombError) as error:  # what some broken files lead to
-        raise OSError(f"{path}: {error}") from None
-
-
 def read(data: str | Path, split: str, problems: str = "refuse", empty: str = "keep") -> Pictures:
     """The pictures of one split and their objects, every file having been looked at.
 
@@ -142,9 +103,7 @@ def read(data: str | Path, split: str, problems: str = "refuse", empty: str = "k
         names = [str(number) for number in range(1 + max(known, default=0))]
     found = [problem for _, some in read_all for problem in some]
     if found and problems == "refuse":
-        raise DataError(
-            "\n".join([f"{data}: {len(found)} problems in {split!r}; skip them, or mend:", *told(found)])
-        )
+        raise refused(data, split, found)
     pictures = [picture for picture, _ in read_all if picture is not None]
     return without_empty(Pictures(names, pictures, found), empty, data, split)
 

@@ -15,6 +15,7 @@ from .loss import (
     binary_cross_entropy_with_logits,
     cosine_similarity,
     cross_entropy,
+    dice_loss,
     huber_loss,
     kl_div,
     l1_loss,
@@ -141,12 +142,19 @@ from .pointwise import (
 from .pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
     avg_pool1d,
     avg_pool2d,
+    avg_pool3d,
     max_pool1d,
     max_pool2d,
+    max_pool3d,
     max_unpool1d,
     max_unpool2d,
+    max_unpool3d,
 )
 from .products import bmm, einsum, linear, matmul, mm, outer
 from .resampling import grid_sample, interpolate, pixel_shuffle, pixel_unshuffle

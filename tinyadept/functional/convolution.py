@@ -48,6 +48,7 @@ def convolve(
     padding: Any,
     dilation: Any,
     groups: int,
+    activation: str | None,
 ) -> Tensor:
     name = f"conv{rank}d"
     if weight.ndim != rank + 2:
@@ -69,7 +70,8 @@ def convolve(
 
     def run(x: Tensor) -> Tensor:
         given = (x, weight) if bias is None else (x, weight, bias)
-        return window.conv(*given, stride=stride, padding=pairs, dilation=dilation, groups=groups)
+        after = {"activation": activation} if activation else {}
+        return window.conv(*given, stride=stride, padding=pairs, dilation=dilation, groups=groups, **after)
 
     return batched(name, x, rank, run)
 
@@ -82,9 +84,11 @@ def conv1d(
     padding: Size | str = 0,
     dilation: Size = 1,
     groups: int = 1,
+    *,
+    activation: str | None = None,
 ) -> Tensor:
     """Cross-correlation: (N, C, L) with (O, C/groups, K) gives (N, O, L')."""
-    return convolve(1, input, weight, bias, stride, padding, dilation, groups)
+    return convolve(1, input, weight, bias, stride, padding, dilation, groups, activation)
 
 
 def conv2d(
@@ -95,6 +99,8 @@ def conv2d(
     padding: Size | str = 0,
     dilation: Size = 1,
     groups: int = 1,
+    *,
+    activation: str | None = None,
 ) -> Tensor:
     """Cross-correlation: (N, C, H, W) with (O, C/groups, KH, KW) gives (N, O, H', W').
 
@@ -109,13 +115,16 @@ def conv2d(
         Zeros before and after each axis. "same" keeps the size, with the odd cell after.
     groups : int
         Channels fall into so many groups that see only each other.
+    activation : str, optional
+        "relu", "silu", "gelu", "gelu_tanh", "sigmoid" or "tanh", applied to the result as it is written.
+        Beyond PyTorch.
 
     Raises
     ------
     ValueError
-        If shapes do not fit each other, the groups, or a single window.
+        If shapes do not fit each other, the groups, or a single window, or there is no such activation.
     """
-    return convolve(2, input, weight, bias, stride, padding, dilation, groups)
+    return convolve(2, input, weight, bias, stride, padding, dilation, groups, activation)
 
 
 def conv3d(
@@ -126,9 +135,11 @@ def conv3d(
     padding: Size | str = 0,
     dilation: Size = 1,
     groups: int = 1,
+    *,
+    activation: str | None = None,
 ) -> Tensor:
     """Cross-correlation: (N, C, D, H, W) with (O, C/groups, KD, KH, KW) gives (N, O, D', H', W')."""
-    return convolve(3, input, weight, bias, stride, padding, dilation, groups)
+    return convolve(3, input, weight, bias, stride, padding, dilation, groups, activation)
 
 
 def conv_transpose(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from math import exp, prod
 
 from .. import dtypes
+from ..creation import zeros_like
 from ..ops import elementwise
 from ..ops.elementwise import where
 from ..ops.entropy import cross_entropy as cross_entropy_rows
-from ..ops.index import take
+from ..ops.index import put_along, take
 from ..ops.table import broadcast
 from ..tensor import Tensor
 from .pointwise import softplus
@@ -287,6 +288,48 @@ def checked_classes(name: str, input: Tensor, target: Tensor, weight: Tensor | N
     if weight is not None and weight.shape != (input.shape[axis],):
         raise ValueError(f"{name}: weight of shape {weight.shape} for {input.shape[axis]} classes")
     return axis, target.to(dtypes.int32) if target.dtype == dtypes.uint8 else target
+
+
+def dice_loss(
+    input: Tensor, target: Tensor, *, ignore_index: int = -100, smooth: float = 1.0, reduction: str = "mean"
+) -> Tensor:
+    """How badly the softmax of logits overlaps each class: 1 - (2 · Σ p·y + s) / (Σ p² + Σ y + s).
+
+    p is the probability of the class, and y 1 where it is the target, else 0; the sums go over the batch and
+    all positions. A small class counts as much as a large one. Source: Milletari, Navab and Ahmadi, V-Net,
+    2016; and s, so that a class that is neither there nor predicted costs nothing.
+
+    Parameters
+    ----------
+    input : Tensor
+        Logits, (N, C, …).
+    target : Tensor
+        Integer classes, (N, …).
+    ignore_index : int
+        Positions whose target this is count nothing.
+    smooth : float
+        s.
+    reduction : str
+        "none" gives a loss for each class, (C,).
+
+    Raises
+    ------
+    IndexError
+        If a class is neither in [0, C) nor `ignore_index`.
+    ValueError, TypeError
+        If shapes do not fit, or the target holds no integers.
+    """
+    if input.ndim < 2:
+        raise ValueError(f"dice_loss takes logits (N, C, …), got shape {input.shape}")
+    axis, target = checked_classes("dice_loss", input, target, None)
+    ignored = (target == ignore_index).unsqueeze(axis)
+    known = where(ignored, 0, target.unsqueeze(axis))  # (N, 1, …)
+    counted = where(ignored, 0.0, 1.0).to(input.dtype)
+    p = input.softmax(axis) * counted
+    y = put_along(zeros_like(p), known, counted, axis=axis)
+    others = tuple(a for a in range(input.ndim) if a != axis)
+    shared, size = (p * y).sum(others), (p * p + y).sum(others)  # (C,)
+    return reduced(1 - (shared * 2 + smooth) / (size + smooth), reduction)
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:

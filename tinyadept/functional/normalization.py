@@ -7,6 +7,8 @@ from math import prod
 
 from .. import tape
 from ..ops import norm as rows
+from ..ops.elementwise import addcmul, lerp
+from ..ops.table import apply_into, lift
 from ..tensor import Tensor
 
 
@@ -101,18 +103,28 @@ def batch_norm(
             raise ValueError("batch_norm without training needs running_mean and running_var")
         scale = (running_var + eps).rsqrt()
         scale = scale if weight is None else scale * weight
-        shift = -running_mean * scale
-        return per_channel(input, scale, shift if bias is None else shift + bias)
+        shift = addcmul(0.0 if bias is None else bias, -running_mean, scale)
+        line = (-1,) + (1,) * (input.ndim - 2)
+        return addcmul(shift.reshape(*line), input, scale.reshape(*line))
     if input.numel() == channels:
         raise ValueError(
             f"batch_norm: training needs more than one value per channel, got shape {input.shape}"
         )
+    line = (1, channels, *(1,) * (input.ndim - 2))
+    w, b = (
+        lift(value, input.dtype, input.backend).reshape(*(1,) * input.ndim)
+        if p is None
+        else p.reshape(*line)
+        for p, value in ((weight, 1.0), (bias, 0.0))
+    )
     with tape.no_grad():
-        if running_mean is not None:
-            running_mean.mul_(1 - momentum).add_(input.mean(axes) * momentum)
-        if running_var is not None:
-            running_var.mul_(1 - momentum).add_(input.var(axes) * momentum)
-    return scaled(input, weight, bias, (1, -1, *(1,) * (input.ndim - 2)), axes, eps)
+        moments = rows.moments(input, axes=axes)  # (1, C, 1, …, 4)
+        for running, word in ((running_mean, 0), (running_var, 3)):
+            if running is not None:
+                apply_into(
+                    lerp.op, running, (running, moments[..., word].reshape(channels)), {"weight": momentum}
+                )
+    return rows.normalize(input, w, b, moments, axes=axes, eps=eps)
 
 
 def instance_norm(
@@ -155,15 +167,6 @@ def scaled(
 def affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     x = x if weight is None else x * weight
     return x if bias is None else x + bias
-
-
-def per_channel(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """Scale and shift along axis 1."""
-    check_channels(x, weight, bias)
-    line = (-1,) + (1,) * (x.ndim - 2)
-    return affine(
-        x, None if weight is None else weight.reshape(*line), None if bias is None else bias.reshape(*line)
-    )
 
 
 def check_channels(x: Tensor, *parameters: Tensor | None) -> None:

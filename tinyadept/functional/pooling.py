@@ -1,15 +1,19 @@
-"""Pooling in one and two dimensions."""
+"""Pooling along one, two and three axes: each function is written once, for any number of them."""
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from ..ops import window
+from ..ops.index import take
 from ..ops.matmul import matmul
+from ..tape import is_grad_enabled, no_grad
 from ..tensor import Tensor
 from .convolution import Size, batched, spread
+from .ranks import of_ranks
 
 
 def pooled_length(n: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
@@ -33,8 +37,7 @@ def pool_geometry(
     padding, dilation = spread(padding, rank, name, 0), spread(dilation, rank, name)
     if any(2 * p > k for p, k in zip(padding, kernel, strict=True)):
         raise ValueError(f"{name}: padding {padding} exceeds half of the window {kernel}")
-    if any(n == 0 for n in x.shape[1:]):
-        raise ValueError(f"{name}: an input of shape {x.shape} has nothing to pool")
+    something(name, x)
     out = tuple(
         pooled_length(n, k, s, p, d, ceil_mode)
         for n, k, s, p, d in zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
@@ -42,31 +45,16 @@ def pool_geometry(
     return {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation, "windows": out}
 
 
+def something(name: str, x: Tensor) -> None:
+    if any(n == 0 for n in x.shape[1:]):
+        raise ValueError(f"{name}: an input of shape {x.shape} has nothing to pool")
+
+
+# --- windows of one size ------------------------------------------------------------------------------------
+
+
 def max_pool(
     rank: int,
-    x: Tensor,
-    kernel: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    ceil_mode: bool,
-    return_indices: bool,
-) -> Any:
-    name, found = f"max_pool{rank}d", []
-
-    def run(x: Tensor) -> Tensor:
-        geometry = pool_geometry(name, rank, x, kernel, stride, padding, dilation, ceil_mode)
-        index = window.pool_index(x, **geometry)
-        found.append(index)
-        reach = (d * (k - 1) + 1 for k, d in zip(geometry["kernel"], geometry["dilation"], strict=True))
-        apart = all(s >= r for s, r in zip(geometry["stride"], reach, strict=True))
-        return window.pool_take(x, index, apart=apart)
-
-    values = batched(name, x, rank, run)
-    return (values, found[0].reshape(*values.shape)) if return_indices else values
-
-
-def max_pool1d(
     input: Tensor,
     kernel_size: Size,
     stride: Size | None = None,
@@ -75,59 +63,31 @@ def max_pool1d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """The largest element of each window: (N, C, L) gives (N, C, L'). See `max_pool2d`."""
-    return max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-
-
-def max_pool2d(
-    input: Tensor,
-    kernel_size: Size,
-    stride: Size | None = None,
-    padding: Size = 0,
-    dilation: Size = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """The largest element of each window: (N, C, H, W) gives (N, C, H', W').
+    """The largest element of each window: (N, C, …) gives (N, C, …').
 
     The first of equals wins, NaN wins over all, padding never. With `return_indices` also the int32
-    positions in the flattened plane. The stride is the window's size by default.
+    positions among the flattened cells of each channel. The stride is the window's size by default.
 
     Raises
     ------
     ValueError
         If a window does not fit, or the padding exceeds half of it.
     """
-    return max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    name, found = f"max_pool{rank}d", []
+
+    def run(x: Tensor) -> Tensor:
+        geometry = pool_geometry(name, rank, x, kernel_size, stride, padding, dilation, ceil_mode)
+        if not return_indices and not (x.requires_grad and is_grad_enabled()):
+            return window.max_pool(x, **geometry)
+        found.append(window.pool_index(x, **geometry))  # which a gradient needs too
+        return window.pool_take(x, found[0], apart=window.are_apart(geometry), geometry=geometry)
+
+    values = batched(name, input, rank, run)
+    return (values, found[0].reshape(*values.shape)) if return_indices else values
 
 
 def max_unpool(
-    rank: int, x: Tensor, indices: Tensor, kernel: Any, stride: Any, padding: Any, output_size: Any
-) -> Tensor:
-    name = f"max_unpool{rank}d"
-    kernel = spread(kernel, rank, name)
-    stride = kernel if stride is None else spread(stride, rank, name)
-    padding = spread(padding, rank, name, 0)
-    if indices.shape != x.shape:
-        raise ValueError(f"{name}: indices of shape {indices.shape} for values of shape {x.shape}")
-
-    def run(values: Tensor) -> Tensor:
-        index = indices if indices.ndim == rank + 2 else indices.unsqueeze(0)
-        usual = tuple(
-            (n - 1) * s - 2 * p + k
-            for n, s, p, k in zip(values.shape[2:], stride, padding, kernel, strict=True)
-        )
-        out = usual if output_size is None else tuple(output_size)[-rank:]
-        if len(out) != rank or any(abs(n - m) >= s for n, m, s in zip(out, usual, stride, strict=True)):
-            raise ValueError(
-                f"{name}: output_size {output_size} must lie within a stride of {usual} on every axis"
-            )
-        return window.pool_put(values, index, shape=(*values.shape[:2], *out), apart=True)
-
-    return batched(name, x, rank, run)
-
-
-def max_unpool1d(
+    rank: int,
     input: Tensor,
     indices: Tensor,
     kernel_size: Size,
@@ -135,24 +95,12 @@ def max_unpool1d(
     padding: Size = 0,
     output_size: Any = None,
 ) -> Tensor:
-    """The inverse of `max_pool1d` as far as there is one. See `max_unpool2d`."""
-    return max_unpool(1, input, indices, kernel_size, stride, padding, output_size)
-
-
-def max_unpool2d(
-    input: Tensor,
-    indices: Tensor,
-    kernel_size: Size,
-    stride: Size | None = None,
-    padding: Size = 0,
-    output_size: Any = None,
-) -> Tensor:
-    """Put maxima back where they were, and zeros elsewhere: (N, C, H', W') gives (N, C, H, W).
+    """Put maxima back where they were, and zeros elsewhere: (N, C, …') gives (N, C, …).
 
     Parameters
     ----------
     input : Tensor
-        What `max_pool2d` returned.
+        What max pooling returned.
     indices : Tensor
         The positions that it returned with `return_indices`, int32. Where windows overlapped and one cell won
         in several, any of the values is kept.
@@ -166,46 +114,32 @@ def max_unpool2d(
     ValueError
         If the shapes do not fit, or `output_size` cannot have been pooled like this.
     IndexError
-        If a position lies outside of its plane.
+        If a position lies outside of its channel.
     """
-    return max_unpool(2, input, indices, kernel_size, stride, padding, output_size)
+    name = f"max_unpool{rank}d"
+    kernel = spread(kernel_size, rank, name)
+    step = kernel if stride is None else spread(stride, rank, name)
+    before = spread(padding, rank, name, 0)
+    if indices.shape != input.shape:
+        raise ValueError(f"{name}: indices of shape {indices.shape} for values of shape {input.shape}")
+
+    def run(values: Tensor) -> Tensor:
+        index = indices if indices.ndim == rank + 2 else indices.unsqueeze(0)
+        usual = tuple(
+            (n - 1) * s - 2 * p + k for n, s, p, k in zip(values.shape[2:], step, before, kernel, strict=True)
+        )
+        out = usual if output_size is None else tuple(output_size)[-rank:]
+        if len(out) != rank or any(abs(n - m) >= s for n, m, s in zip(out, usual, step, strict=True)):
+            raise ValueError(
+                f"{name}: output_size {output_size} must lie within a stride of {usual} on every axis"
+            )
+        return window.pool_put(values, index, shape=(*values.shape[:2], *out), apart=True)
+
+    return batched(name, input, rank, run)
 
 
 def avg_pool(
     rank: int,
-    x: Tensor,
-    kernel: Any,
-    stride: Any,
-    padding: Any,
-    ceil_mode: bool,
-    include_pad: bool,
-    divisor: int | None,
-) -> Tensor:
-    name = f"avg_pool{rank}d"
-    if divisor == 0:
-        raise ValueError(f"{name}: divisor_override must not be zero")
-
-    def run(x: Tensor) -> Tensor:
-        geometry = pool_geometry(name, rank, x, kernel, stride, padding, 1, ceil_mode)
-        del geometry["dilation"]
-        return window.avg_pool(x, divisor=divisor or ("padded" if include_pad else "inside"), **geometry)
-
-    return batched(name, x, rank, run)
-
-
-def avg_pool1d(
-    input: Tensor,
-    kernel_size: Size,
-    stride: Size | None = None,
-    padding: Size = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-) -> Tensor:
-    """The mean of each window: (N, C, L) gives (N, C, L'). See `avg_pool2d`."""
-    return avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
-
-
-def avg_pool2d(
     input: Tensor,
     kernel_size: Size,
     stride: Size | None = None,
@@ -214,7 +148,7 @@ def avg_pool2d(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:
-    """The mean of each window: (N, C, H, W) gives (N, C, H', W').
+    """The mean of each window: (N, C, …) gives (N, C, …').
 
     Sums are divided by the cells of a window that lie in the input or its padding, without the padding if
     `count_include_pad` is false, or by `divisor_override`.
@@ -224,60 +158,141 @@ def avg_pool2d(
     ValueError
         If a window does not fit, or the padding exceeds half of it.
     """
-    return avg_pool(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    name = f"avg_pool{rank}d"
+    if divisor_override == 0:
+        raise ValueError(f"{name}: divisor_override must not be zero")
+    divisor = divisor_override or ("padded" if count_include_pad else "inside")
+
+    def run(x: Tensor) -> Tensor:
+        geometry = pool_geometry(name, rank, x, kernel_size, stride, padding, 1, ceil_mode)
+        del geometry["dilation"]
+        return window.avg_pool(x, divisor=divisor, **geometry)
+
+    return batched(name, input, rank, run)
 
 
-def adaptive_avg_pool(rank: int, x: Tensor, output_size: Any) -> Tensor:
-    """Means over windows that tile the input as evenly as they can: from ⌊i·n/m⌋ to ⌈(i+1)·n/m⌉.
+max_pool1d, max_pool2d, max_pool3d = of_ranks(max_pool)
+max_unpool1d, max_unpool2d, max_unpool3d = of_ranks(max_unpool)
+avg_pool1d, avg_pool2d, avg_pool3d = of_ranks(avg_pool)
 
-    A mean over a box is a mean along each axis in turn, so uneven windows are small matrix products.
-    """
-    name = f"adaptive_avg_pool{rank}d"
-    sizes = (
-        (output_size,) * rank if isinstance(output_size, int) or output_size is None else tuple(output_size)
-    )
+
+# --- windows that tile the input as evenly as they can, from ⌊i·n/m⌋ to ⌈(i+1)·n/m⌉ -------------------------
+
+
+def tile(n: int, m: int, i: int) -> range:
+    """The cells of window i of m along an axis of n."""
+    return range(i * n // m, -(-(i + 1) * n // m))
+
+
+def adaptive_sizes(name: str, rank: int, x: Tensor, output_size: Any) -> tuple[int, ...]:
+    """Windows along each axis; None stands for the axis' own length."""
+    if isinstance(output_size, int) or output_size is None:
+        output_size = (output_size,) * rank
+    sizes = tuple(output_size)
     if len(sizes) != rank or any(m is not None and m < 0 for m in sizes):
         raise ValueError(
             f"{name}: expected an output size of {rank} non-negative ints or None, got {output_size}"
         )
+    something(name, x)
+    return tuple(n if m is None else m for n, m in zip(x.shape[2:], sizes, strict=True))
+
+
+def even(x: Tensor, out: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The size of the windows, if they are all alike."""
+    lengths = x.shape[2:]
+    if not all(m and n % m == 0 for n, m in zip(lengths, out, strict=True)):
+        return None
+    return tuple(n // m for n, m in zip(lengths, out, strict=True))
+
+
+def adaptive_avg_pool(rank: int, input: Tensor, output_size: Any) -> Tensor:
+    """Means over windows that tile the input evenly: (N, C, …) gives (N, C, *output_size).
+
+    A mean over a box is a mean along each axis in turn, so uneven windows are small matrix products.
+
+    Parameters
+    ----------
+    input : Tensor
+    output_size : int or one per axis
+        None keeps an axis. Window i of m along n cells is from ⌊i · n / m⌋ to ⌈(i + 1) · n / m⌉.
+
+    Raises
+    ------
+    ValueError
+        If `output_size` does not fit the axes, or there is nothing to pool.
+    """
+    name = f"adaptive_avg_pool{rank}d"
 
     def run(x: Tensor) -> Tensor:
-        out = tuple(n if m is None else m for n, m in zip(x.shape[2:], sizes, strict=True))
-        if any(n == 0 for n in x.shape[1:]):
-            raise ValueError(f"{name}: an input of shape {x.shape} has nothing to pool")
-        if all(m and n % m == 0 for n, m in zip(x.shape[2:], out, strict=True)):
-            return avg_pool(
-                rank,
-                x,
-                tuple(n // m for n, m in zip(x.shape[2:], out, strict=True)),
-                None,
-                0,
-                False,
-                True,
-                None,
-            )
+        out = adaptive_sizes(name, rank, x, output_size)
+        if (alike := even(x, out)) is not None:
+            return avg_pool(rank, x, alike)
         for axis, m in enumerate(out, 2):
             weights = Tensor(averaging(x.shape[axis], m), x.dtype, x.backend)  # (n, m)
             x = matmul(x.transpose(axis, -1), weights).transpose(axis, -1)
         return x
 
-    return batched(name, x, rank, run)
+    return batched(name, input, rank, run)
 
 
 def averaging(n: int, m: int) -> np.ndarray:
     """The (n, m) matrix whose column i averages the cells of window i."""
     matrix = np.zeros((n, m))
     for i in range(m):
-        start, end = i * n // m, -(-(i + 1) * n // m)
-        matrix[start:end, i] = 1 / (end - start)
+        cells = tile(n, m, i)
+        matrix[cells, i] = 1 / len(cells)
     return matrix
 
 
-def adaptive_avg_pool1d(input: Tensor, output_size: Any) -> Tensor:
-    """(N, C, L) averaged to (N, C, output_size)."""
-    return adaptive_avg_pool(1, input, output_size)
+def adaptive_max_pool(rank: int, input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+    """The largest element of each of the windows that tile the input evenly; see `adaptive_avg_pool2d`.
+
+    Of equals the first wins, and NaN over all. With `return_indices` also the int32 positions among the
+    flattened cells of each channel. Uneven windows are laid side by side first, each as long as the longest.
+
+    Raises
+    ------
+    ValueError
+        If `output_size` does not fit the axes, or there is nothing to pool.
+    """
+    name, found = f"adaptive_max_pool{rank}d", []
+
+    def run(x: Tensor) -> Tensor:
+        out = adaptive_sizes(name, rank, x, output_size)
+        alike = even(x, out)
+        if alike is not None:
+            values, index = max_pool(rank, x, alike, return_indices=True)
+        else:
+            index = uneven_maxima(rank, x, out)
+            values = window.pool_take(x, index, apart=False)
+        found.append(index)
+        return values
+
+    values = batched(name, input, rank, run)
+    return (values, found[0].reshape(*values.shape)) if return_indices else values
 
 
-def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor:
-    """(N, C, H, W) averaged to (N, C, *output_size); None keeps an axis."""
-    return adaptive_avg_pool(2, input, output_size)
+@no_grad()
+def uneven_maxima(rank: int, x: Tensor, out: tuple[int, ...]) -> Tensor:
+    """Flat positions of the maxima of windows that differ in size."""
+    lengths = x.shape[2:]
+    sides = [side_by_side(n, m) for n, m in zip(lengths, out, strict=True)]
+    for axis, cells in enumerate(sides, 2):
+        x = take(x, Tensor(cells.ravel(), "int32", x.backend), axis=axis)
+    kernel = tuple(cells.shape[1] for cells in sides)
+    none, one = (0,) * rank, (1,) * rank
+    index = window.pool_index(x, kernel=kernel, stride=kernel, padding=none, dilation=one, windows=out)
+    flat = reduce(lambda far, pair: np.add.outer(far * pair[0], pair[1].ravel()), zip(lengths, sides), 0)
+    return take(Tensor(np.ravel(flat), "int32", x.backend), index, axis=0)
+
+
+def side_by_side(n: int, m: int) -> np.ndarray:
+    """The cells of m windows, (m, longest), the last one of a shorter window repeated."""
+    windows = [tile(n, m, i) for i in range(m)]
+    longest = max(map(len, windows), default=1)
+    cells = [[min(tiled.start + cell, tiled[-1]) for cell in range(longest)] for tiled in windows]
+    return np.array(cells, np.int32).reshape(m, longest)
+
+
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = of_ranks(adaptive_avg_pool)
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = of_ranks(adaptive_max_pool)

@@ -15,22 +15,34 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     return multiplied(input, other)
 
 
-def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``input @ weight.T + bias``: (…, I), (O, I) and (O,) give (…, O).
+def linear(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, *, activation: str | None = None
+) -> Tensor:
+    """``activation(input @ weight.T + bias)``: (…, I), (O, I) and (O,) give (…, O).
+
+    Parameters
+    ----------
+    input, weight : Tensor
+    bias : Tensor, optional
+    activation : str, optional
+        As in `conv2d`. Beyond PyTorch.
 
     Raises
     ------
     ValueError
-        If the shapes do not fit.
+        If the shapes do not fit, or there is no such activation.
     """
     if weight.ndim not in (1, 2) or not input.shape or input.shape[-1] != weight.shape[-1]:
         raise ValueError(f"linear: input {input.shape} and weight {weight.shape}: expected (…, I) and (O, I)")
     if weight.ndim == 1 or (bias is not None and bias.shape != weight.shape[:1]):
+        if activation:
+            raise ValueError(f"linear: {activation} with weight {weight.shape}: expected (O, I), bias (O,)")
         out = multiplied(input, weight.T)
         return out if bias is None else out + bias
-    lead = input.shape[:-1]
+    lead, after = input.shape[:-1], {"activation": activation} if activation else {}
     given = (weight,) if bias is None else (weight, bias)
-    return rows.linear(input.reshape(prod(lead), input.shape[-1]), *given).reshape(*lead, weight.shape[0])
+    out = rows.linear(input.reshape(prod(lead), input.shape[-1]), *given, **after)
+    return out.reshape(*lead, weight.shape[0])
 
 
 def outer(input: Tensor, vec2: Tensor) -> Tensor:

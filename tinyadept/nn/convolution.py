@@ -7,7 +7,7 @@ from collections.abc import Callable
 from .. import functional as F
 from ..creation import zeros
 from ..tensor import Tensor
-from .layers import reset
+from .layers import activation_repr, reset
 from .module import Module, Parameter
 
 Size = int | tuple[int, ...]
@@ -38,6 +38,8 @@ class Convolution(Module):
         dilation: Size = 1,
         groups: int = 1,
         bias: bool = True,
+        *,
+        activation: str | None = None,
     ):
         super().__init__()
         if groups < 1 or in_channels % groups or out_channels % groups:
@@ -51,6 +53,7 @@ class Convolution(Module):
         self.dilation = per_axis("dilation", dilation, self.rank, 1)
         if padding == "same" and any(s != 1 for s in self.stride):
             raise ValueError(f"padding 'same' keeps the size only with stride 1, got stride {stride}")
+        self.activation = activation
         self.weight = Parameter(zeros(out_channels, in_channels // groups, *self.kernel_size))
         self.bias = Parameter(zeros(out_channels)) if bias else None
         self.reset_parameters()
@@ -60,9 +63,8 @@ class Convolution(Module):
         reset(self.weight, self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
-        return self.convolve(
-            input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
-        )
+        geometry = self.stride, self.padding, self.dilation, self.groups
+        return self.convolve(input, self.weight, self.bias, *geometry, activation=self.activation)
 
     def extra_repr(self) -> str:
         text = f"{self.in_channels}, {self.out_channels}"
@@ -73,7 +75,8 @@ class Convolution(Module):
             text += f", dilation={self.dilation}"
         if self.groups != 1:
             text += f", groups={self.groups}"
-        return text if self.bias is not None else f"{text}, bias=False"
+        text += "" if self.bias is not None else ", bias=False"
+        return text + activation_repr(self.activation)
 
 
 class Conv1d(Convolution):
@@ -103,6 +106,8 @@ class Conv2d(Convolution):
     groups : int
         Channels are divided into so many groups, each convolved by itself.
     bias : bool
+    activation : str, optional
+        See `tinyadept.functional.conv2d`. Beyond PyTorch.
 
     Raises
     ------

@@ -21,6 +21,10 @@ def reset(weight: Tensor, bias: Tensor | None) -> None:
         init.uniform_(bias, -bound, bound)
 
 
+def activation_repr(activation: str | None) -> str:
+    return f", activation={activation!r}" if activation else ""
+
+
 class Identity(Module):
     """Gives back its input; takes and ignores any arguments."""
 
@@ -32,7 +36,7 @@ class Identity(Module):
 
 
 class Linear(Module):
-    """``input @ weight.T + bias``.
+    """``activation(input @ weight.T + bias)``.
 
     Shapes: (…, in_features) gives (…, out_features); the weight is (out_features, in_features).
 
@@ -40,13 +44,17 @@ class Linear(Module):
     ----------
     in_features, out_features : int
     bias : bool
+    activation : str, optional
+        See `tinyadept.functional.conv2d`. Beyond PyTorch.
     """
 
     bias: Parameter | None
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = True):
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, *, activation: str | None = None
+    ):
         super().__init__()
-        self.in_features, self.out_features = in_features, out_features
+        self.in_features, self.out_features, self.activation = in_features, out_features, activation
         self.weight = Parameter(zeros(out_features, in_features))
         self.bias = Parameter(zeros(out_features)) if bias else None
         self.reset_parameters()
@@ -56,11 +64,11 @@ class Linear(Module):
         reset(self.weight, self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.linear(input, self.weight, self.bias)
+        return F.linear(input, self.weight, self.bias, activation=self.activation)
 
     def extra_repr(self) -> str:
         sizes = f"in_features={self.in_features}, out_features={self.out_features}"
-        return f"{sizes}, bias={self.bias is not None}"
+        return f"{sizes}, bias={self.bias is not None}" + activation_repr(self.activation)
 
 
 class Embedding(Module):

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..view import Shape
 from . import banded, depthwise, im2col, winograd
+from .activation import activate
 from .im2col import Pairs, padded, positions
 
 MANY_CHANNELS, MANY_POSITIONS = 128, 1024  # from which Winograd's 4 × 4 is faster on two x86-64 cores
@@ -139,6 +140,19 @@ def np_conv(
     w: np.ndarray,
     bias: np.ndarray | None = None,
     *,
+    stride: Shape,
+    padding: Pairs,
+    dilation: Shape,
+    groups: int,
+    activation: str = "",
+) -> np.ndarray:
+    return activate(convolved(x, w, bias, stride, padding, dilation, groups), activation)
+
+
+def convolved(
+    x: np.ndarray,
+    w: np.ndarray,
+    bias: np.ndarray | None,
     stride: Shape,
     padding: Pairs,
     dilation: Shape,

@@ -329,6 +329,23 @@ def mish_slope(a: Tensor) -> Tensor:
     return t + a * (1 - t * t) * sigmoid(a)
 
 
+addcmul = define(
+    elementwise,
+    "addcmul",
+    lambda a, b, c: a + b * c,
+    lambda g, out, a, b, c: g,
+    lambda g, out, a, b, c: g * c,
+    lambda g, out, a, b, c: g * b,
+    takes="strict float",
+)
+lerp = define(
+    elementwise,
+    "lerp",
+    lambda a, b, weight: a * a.dtype.type(1 - weight) + b * a.dtype.type(weight),
+    lambda g, out, a, b, weight: g * (1 - weight),
+    lambda g, out, a, b, weight: g * weight,
+    takes="strict float",
+)
 relu = define(
     elementwise,
     "relu",
@@ -362,7 +379,7 @@ silu = define(
     elementwise,
     "silu",
     lambda a: a / (1 + np.exp(-a)),
-    lambda g, out, a: g * silu_slope(a),
+    lambda g, out, a: silu_input(g, a),
     takes="strict float",
     ulps=8.0,
 )
@@ -406,9 +423,9 @@ hardswish = define(
 )
 
 
-def slope_of_silu(a: np.ndarray) -> np.ndarray:
+def np_silu_input(g: np.ndarray, a: np.ndarray) -> np.ndarray:
     s = 1 / (1 + np.exp(-a))
-    return s * (1 + np.where(np.isinf(a), 0, a) * (1 - s))
+    return g * s * (1 + np.where(np.isinf(a), 0, a) * (1 - s))
 
 
 def silu_bend(a: Tensor) -> Tensor:
@@ -417,11 +434,12 @@ def silu_bend(a: Tensor) -> Tensor:
     return s * (1 - s) * (2 + a * (1 - 2 * s))
 
 
-silu_slope = define(
+silu_input = define(
     elementwise,
-    "silu_slope",
-    slope_of_silu,
-    lambda g, out, a: g * silu_bend(a),
+    "silu_input",
+    np_silu_input,
+    lambda h, out, g, a: silu_input(h, a),
+    lambda h, out, g, a: h * g * silu_bend(a),
     takes="strict float",
     ulps=8.0,
 )

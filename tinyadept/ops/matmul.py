@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .activation import activate, activated
 from .table import Family, broadcast, define, met
 
 
@@ -40,14 +41,16 @@ def infer_linear(op: Any, inputs: tuple, params: dict) -> tuple:
     return ready, (x[0], w[0]), dtype
 
 
-def np_linear(x: np.ndarray, w: np.ndarray, b: np.ndarray | None = None) -> np.ndarray:
+def np_linear(
+    x: np.ndarray, w: np.ndarray, b: np.ndarray | None = None, *, activation: str = ""
+) -> np.ndarray:
     y = np.matmul(x, w.T)
-    return y if b is None else np.add(y, b, out=y)
+    return activate(y if b is None else np.add(y, b, out=y), activation)
 
 
-layer = Family("linear", infer_linear)
+layer = Family("linear", infer_linear, activated=activated)
 
-linear = define(  # x (n, I), w (O, I) and perhaps b (O,) give (n, O)
+linear = define(  # act(x @ w.T + b): x (n, I), w (O, I) and perhaps b (O,) give (n, O)
     layer,
     "linear",
     np_linear,

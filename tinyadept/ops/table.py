@@ -35,11 +35,14 @@ class Family:
     run : callable, optional
         ``run(op, inputs, params)`` makes the result. By default the backend of the inputs does; the family
         `move` needs none.
+    activated : callable, optional
+        ``activated(op, inputs, params)`` makes the result of a call with a parameter `activation`.
     """
 
     name: str
     infer: Callable
     run: Callable | None = None
+    activated: Callable | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,6 +196,8 @@ def define(family: Family, name: str, forward: Callable, *vjps: Callable | None,
 
 def apply(op: Op, inputs: tuple, params: dict, backend: Any = None) -> Tensor:
     """Run `op` on whichever backend its inputs live, and note it on the tape."""
+    if op.family.activated is not None and "activation" in params:
+        return op.family.activated(op, inputs, params)
     if op.family.run is not None:
         return op.family.run(op, inputs, params)
     inputs, shape, dtype = op.family.infer(op, inputs, params)

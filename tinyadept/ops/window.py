@@ -16,6 +16,7 @@ import numpy as np
 from .. import dtypes
 from ..tensor import Tensor
 from ..view import Shape, row_major
+from .activation import activated
 from .convolution import np_conv, np_conv_input, np_conv_weight
 from .im2col import padded, positions, seen
 from .table import Family, define, met, operands
@@ -56,7 +57,7 @@ def infer_pool_take(op: Any, inputs: tuple, params: dict) -> tuple:
     return inputs, inputs[1].shape, inputs[0].dtype
 
 
-convolution = Family("conv", infer_conv)
+convolution = Family("conv", infer_conv, activated=activated)
 convolution_back = Family("conv_back", infer_given_shape)
 pooling = Family("pool", infer_pool)
 pooling_back = Family("pool_back", infer_given_shape)
@@ -119,8 +120,7 @@ def np_pool_index(
     x: np.ndarray, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, windows: Shape
 ) -> np.ndarray:
     """Flat position, within the last axes, of each window's maximum: the first of equals, NaN before all."""
-    lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min if x.dtype.kind != "b" else False
-    wide = spread(x, kernel, stride, padding, dilation, windows, lowest)
+    wide = spread(x, kernel, stride, padding, dilation, windows, lowest_of(x.dtype))
     pitches = row_major(x.shape[2:])
     corner: Any = np.zeros((), np.int32)
     for axis, pitch in zip(range(-len(kernel), 0), pitches):
@@ -205,6 +205,31 @@ def leaders(
     return best, [cell, *chosen]
 
 
+def np_max_pool(
+    x: np.ndarray, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, windows: Shape
+) -> np.ndarray:
+    """The maximum of each window, one axis after another."""
+    best = spread(x, kernel, stride, padding, dilation, windows, lowest_of(x.dtype))
+    for axis, (k, s, d, count) in enumerate(zip(kernel, stride, dilation, windows), 2):
+        cells = [
+            best[(slice(None),) * axis + (slice(c * d, c * d + (count - 1) * s + 1, s),)] for c in range(k)
+        ]
+        best = np.maximum(cells[0], cells[-1])
+        for cell in cells[1:-1]:
+            np.maximum(best, cell, out=best)
+    return best
+
+
+def are_apart(geometry: dict) -> bool:
+    """Whether no two windows share a cell."""
+    sizes = zip(geometry["stride"], geometry["kernel"], geometry["dilation"])
+    return all(s > d * (k - 1) for s, k, d in sizes)
+
+
+def lowest_of(dtype: np.dtype) -> Any:
+    return -np.inf if dtype.kind == "f" else np.iinfo(dtype).min if dtype.kind != "b" else False
+
+
 def flat_spots(index: np.ndarray, planes: int, cells: int) -> np.ndarray:
     """Positions in the flattened input, of positions in each flattened plane.
 
@@ -220,12 +245,19 @@ def flat_spots(index: np.ndarray, planes: int, cells: int) -> np.ndarray:
     return index.reshape(planes, prod(index.shape[2:])) + np.arange(planes, dtype=np.intp)[:, None] * cells
 
 
-def np_pool_take(x: np.ndarray, index: np.ndarray, apart: bool) -> np.ndarray:
+def np_pool_take(x: np.ndarray, index: np.ndarray, apart: bool, geometry: dict | None = None) -> np.ndarray:
     planes, cells = x.shape[0] * x.shape[1], prod(x.shape[2:])
     return np.take(x.ravel(), flat_spots(index, planes, cells)).reshape(index.shape)
 
 
-def np_pool_put(g: np.ndarray, index: np.ndarray, shape: Shape, apart: bool) -> np.ndarray:
+def np_pool_put(
+    g: np.ndarray, index: np.ndarray, shape: Shape, apart: bool, geometry: dict | None = None
+) -> np.ndarray:
+    """The gradient of each window at the cell that its index names.
+
+    `apart` says that no two windows share a cell; `geometry` is that of the windows, if `pool_index` gave the
+    index, so that a backend may look for a cell's windows instead of for a window's cell.
+    """
     if g.size == 0:
         return np.zeros(shape, g.dtype)
     planes, cells = shape[0] * shape[1], prod(shape[2:])
@@ -287,15 +319,21 @@ pool_take = define(
     pool_picking,
     "pool_take",
     np_pool_take,
-    lambda g, out, x, index, apart: pool_put(g, index, shape=x.shape, apart=apart),
+    lambda g, out, x, index, **p: pool_put(g, index, shape=x.shape, **p),
     None,
 )
 pool_put = define(
     pooling_back,
     "pool_put",
     np_pool_put,
-    lambda h, out, g, index, shape, apart: pool_take(h, index, apart=apart),
+    lambda h, out, g, index, shape, **p: pool_take(h, index, **p),
     None,
+)
+max_pool = define(
+    pooling,
+    "max_pool",
+    np_max_pool,
+    lambda g, out, x, **p: pool_put(g, pool_index(x, **p), shape=x.shape, apart=are_apart(p), geometry=p),
 )
 avg_pool = define(
     pooling,

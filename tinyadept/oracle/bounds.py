@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..ops import winograd
+from ..ops import registry, winograd
 from ..ops.update import updating
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 EPS = float(np.finfo(np.float32).eps)
 ROUNDINGS = 16  # in one step of an optimiser
 SMALLEST = 2.0**-126  # of the normal float32 numbers
+STEEPEST = {"silu": 1.1, "gelu": 1.13, "gelu_tanh": 1.13}  # slopes; those of other activations are 1 at most
 
 
 def bound(case: Case, truth: np.ndarray) -> np.ndarray:
@@ -26,6 +27,8 @@ def bound(case: Case, truth: np.ndarray) -> np.ndarray:
     So many ulps, and for sums the rounding bound n · eps · Σ|terms| of n terms.
     """
     allowed = case.op.ulps * EPS * np.abs(truth) + SMALLEST
+    if (activation := case.params.get("activation")) is not None:
+        return allowed + activated_bound(case, activation)
     if case.op.name in SUMS:
         return allowed + case.op.ulps * EPS * SUMS[case.op.name](case)
     terms, params = TERMS.get(case.op.name), case.params
@@ -38,6 +41,18 @@ def bound(case: Case, truth: np.ndarray) -> np.ndarray:
         return allowed
     sizes = tuple(replace(x, memory=np.abs(x.memory)) if x.is_float else x for x in case.inputs)
     return allowed + terms(case) * EPS * np.abs(replace(case, inputs=sizes, params=params).truth())
+
+
+def activated_bound(case: Case, activation: str) -> np.ndarray:
+    """What an activation makes of a product's bound: its steepest slope times as much, and its own ulps."""
+    product = replace(case, params={name: x for name, x in case.params.items() if name != "activation"})
+    truth = product.truth()
+    if not activation:
+        return bound(product, truth)
+    after = registry[activation]
+    with np.errstate(all="ignore"):
+        own = after.ulps * EPS * np.abs(after.forward(truth))
+    return STEEPEST.get(activation, 1.0) * bound(product, truth) + own
 
 
 def mismatch(got: np.ndarray, truth: np.ndarray, allowed: np.ndarray | float) -> np.ndarray:
@@ -88,7 +103,9 @@ TERMS: dict[str, Callable[[Case], int]] = {
     "avg_pool_input": lambda case: prod(case.params["kernel"]) + 1,
     "resample": lambda case: 4 * len(case.params["sizes"]),
     "resample_input": everything,
-    "silu_slope": lambda case: 6,
+    "silu_input": lambda case: 6,
+    "addcmul": lambda case: 2,
+    "lerp": lambda case: 3,
 }
 
 
@@ -123,12 +140,30 @@ def normalised_terms(case: Case) -> np.ndarray:
     return scale * (g + g.mean(axes, keepdims=True) + hat * (g * hat).mean(axes, keepdims=True))
 
 
+def moments_terms(case: Case) -> np.ndarray:
+    """Of moments: the mean of |a| for the mean, and for what its rounding lost."""
+    (a,), axes = (x.values.astype(np.float64) for x in case.inputs), case.params["axes"]
+    size = np.abs(a).mean(axes, keepdims=True)
+    return np.stack([size, size, np.zeros_like(size), np.zeros_like(size)], -1)
+
+
+def sums_terms(case: Case) -> np.ndarray:
+    """Of the sums of a normalisation's gradient: those of absolute values, and what is made of them."""
+    g, a, m = (x.values.astype(np.float64) for x in case.inputs)
+    axes, scale = case.params["axes"], 1 / np.sqrt(m[..., 2] + case.params["eps"])
+    n = folded(case)
+    total = np.abs(g).sum(axes, keepdims=True)
+    along = np.abs(g * (a - m[..., 0] - m[..., 1])).sum(axes, keepdims=True) * scale
+    none, mean = np.zeros_like(scale), np.abs(m[..., 0])
+    return np.stack([mean, mean, none, along * scale / n, total / n, total, along, none], -1)
+
+
 def affine_terms(case: Case) -> np.ndarray:
     """Of a normalisation with a weight and perhaps a bias: |x̂ · w| + |b|; without, nothing."""
     if len(case.inputs) == 1:
         return np.zeros(case.inputs[0].view.shape)
     scaled = np.abs(replace(case, inputs=case.inputs[:2]).truth())
-    return scaled + sum(np.abs(x.values) for x in case.inputs[2:])
+    return scaled + sum(np.abs(x.values) for x in case.inputs[2:3])
 
 
 def entropy_terms(case: Case) -> np.ndarray:
@@ -157,7 +192,9 @@ SUMS: dict[str, Callable[[Case], np.ndarray]] = {
     "bce_slope": lambda case: np.ones(case.inputs[0].view.shape),
     "cross_entropy": entropy_terms,
     "cross_entropy_input": entropy_input_terms,
+    "moments": moments_terms,
     "normalize": affine_terms,
     "normalize_input": normalised_terms,
+    "normalize_sums": sums_terms,
     "rms_normalize_input": normalised_terms,
 }

@@ -10,10 +10,12 @@ import numpy as np
 from hypothesis import strategies as st
 
 from .. import dtypes
+from ..ops.activation import ACTIVATIONS
 from ..ops.move import index as index_row
+from ..ops.norm import np_moments
 from ..ops.table import Move, Op
-from ..ops.window import positions
-from ..view import Shape, View
+from ..ops.window import are_apart, np_pool_index, positions
+from ..view import Shape, View, normal_axes
 from .case import Case, Given
 from .layout import Draw, Drawer, laid_out
 
@@ -54,6 +56,7 @@ NUMBERS: dict[tuple[str, str], tuple[float, ...]] = {
     ("softplus", "beta"): (1.0, 2.5),
     ("softplus", "threshold"): (20.0, 2.0),
     ("var", "correction"): (0, 1, 2),
+    ("lerp", "weight"): (0.1, 0.5, 1.0),
 }
 SPECIAL_OPS = set(
     (
@@ -217,7 +220,13 @@ def matmul_case(d: Drawer) -> tuple[list, dict]:
 def linear_case(d: Drawer) -> tuple[list, dict]:
     n, k, m = (d.draw(st.sampled_from((1, 2, 3, 5, 8, 17, 0))) for _ in range(3))
     bias = [d.floats((m,))] if d.draw(st.booleans()) else []
-    return [d.floats((n, k)), d.floats((m, k)), *bias], {}
+    return [d.floats((n, k)), d.floats((m, k)), *bias], activation(d)
+
+
+def activation(d: Drawer) -> dict:
+    """None, or one of those that a product applies; without `extremes` one that has no kink."""
+    smooth = [name for name in ACTIVATIONS if d.extremes or name != "relu"]
+    return {"activation": d.draw(st.sampled_from(smooth))} if d.draw(st.booleans()) else {}
 
 
 def entropy_case(d: Drawer) -> tuple[list, dict]:
@@ -235,11 +244,20 @@ def norm_case(d: Drawer) -> tuple[list, dict]:
     if "softmax" in d.op.name:
         return [d.floats(shape)], {"axis": d.axis(shape)}
     axes, sources = d.axes(shape), 2 if d.op.name.endswith("_input") else 1
-    most = len(d.op.vjps) - sources  # a weight, and a bias
+    most = {"normalize": 2, "normalize_input": 1}.get(d.op.name, 0)  # a weight, and a bias
     line = tuple(n if d.draw(st.booleans()) else 1 for n in shape)
     affine = [d.floats(line) for _ in range(d.int(0, most))]
     eps = 1e-2 if d.extremes else 0.1  # gradients of rows that hardly differ are what rounding leaves of them
     return [*(d.floats(shape) for _ in range(sources)), *affine], {"axes": axes, "eps": eps}
+
+
+def statistics_case(d: Drawer) -> tuple[list, dict]:
+    shape = d.shape(1, 4, shortest=1)
+    axes, a, eps = d.axes(shape), d.floats(shape), 1e-2 if d.extremes else 0.1
+    if d.op.name == "moments":
+        return [a], {"axes": axes}
+    m = np_moments(a.values, normal_axes(axes, len(shape)))
+    return [d.floats(shape), a, laid_out(d.draw, m)], {"axes": axes, "eps": eps}
 
 
 def random_case(d: Drawer) -> tuple[list, dict]:
@@ -335,7 +353,7 @@ def conv_case(d: Drawer) -> tuple[list, dict]:
     params = {"stride": w["stride"], "padding": padding, "dilation": w["dilation"], "groups": groups}
     if d.op.name == "conv":
         bias = [d.floats((o,))] if d.draw(st.booleans()) else []
-        return [d.floats(x), d.floats(weight), *bias], params
+        return [d.floats(x), d.floats(weight), *bias], params | activation(d)
     if d.op.name == "conv_input":  # also more cells than the positions reach, as with output padding
         least = (
             (o - 1) * s - sum(p) + r for o, s, p, r in zip(out, w["stride"], padding, reach, strict=True)
@@ -349,26 +367,40 @@ def conv_case(d: Drawer) -> tuple[list, dict]:
 def pool_case(d: Drawer) -> tuple[list, dict]:
     rank, spatial, w = window_geometry(d)
     padding = tuple(min(p, k // 2) for p, k in zip(w["low"], w["kernel"], strict=True))
-    dilation = w["dilation"] if d.op.name == "pool_index" else (1,) * rank
+    dilation = (1,) * rank if d.op.name.startswith("avg_pool") else w["dilation"]
     reach = tuple(e * (k - 1) + 1 for k, e in zip(w["kernel"], dilation, strict=True))
     spatial = tuple(max(s, r) for s, r in zip(spatial, reach, strict=True))
     pairs = tuple((p, p) for p in padding)
     windows = tuple(map(positions, spatial, w["kernel"], w["stride"], pairs, dilation))
     x = (d.int(1, 2), d.int(1, 3), *spatial)
     if d.op.name in ("pool_take", "pool_put"):
-        return pool_index_case(d, x, windows)
+        geometry = {"kernel": w["kernel"], "stride": w["stride"], "padding": padding, "dilation": dilation}
+        return pool_index_case(d, x, {**geometry, "windows": windows})
     params = {"kernel": w["kernel"], "stride": w["stride"], "padding": padding, "windows": windows}
-    if d.op.name == "pool_index":
+    if d.op.name in ("pool_index", "max_pool"):
         ties = d.draw(st.booleans())
-        return [d.ints(x, 0, 3) if ties else d.floats(x)], {**params, "dilation": dilation}
+        return [d.ints(x, 0, 3) if ties else distinct(d, x)], {**params, "dilation": dilation}
     params["divisor"] = d.draw(st.sampled_from(("padded", "inside", 3)))
     if d.op.name == "avg_pool":
         return [d.floats(x)], params
     return [d.floats((*x[:2], *windows))], {"shape": x, **params}
 
 
-def pool_index_case(d: Drawer, x: Shape, windows: Shape) -> tuple[list, dict]:
+def distinct(d: Drawer, shape: Shape) -> Given:
+    """Floats of which no two are equal, nor nearly: the largest one stays the largest."""
+    count = prod(shape)
+    return laid_out(d.draw, (d.rng.permutation(count).reshape(shape) / count * 6 - 3).astype(np.float32))
+
+
+def pool_index_case(d: Drawer, x: Shape, geometry: dict) -> tuple[list, dict]:
     """Windows that share no cell have different winners; others may not."""
+    windows = geometry["windows"]
+    if d.draw(st.booleans()):
+        index = laid_out(d.draw, np_pool_index(d.rng.uniform(-3, 3, x), **geometry))
+        params = {"apart": are_apart(geometry), "geometry": geometry}
+        if d.op.name == "pool_take":
+            return [d.floats(x), index], params
+        return [d.floats((*x[:2], *windows)), index], {"shape": x, **params}
     count, apart = prod(windows), prod(windows) <= prod(x[2:]) and d.draw(st.booleans())
     flat = np.stack([d.rng.permutation(prod(x[2:]))[:count] for _ in range(x[0] * x[1])]) if apart else None
     shape = (*x[:2], *windows)
@@ -420,6 +452,7 @@ FAMILIES: dict[str, Callable[[Drawer], tuple[list, dict]]] = {
     "linear": linear_case,
     "entropy": entropy_case,
     "norm": norm_case,
+    "statistics": statistics_case,
     "random": random_case,
     "advance": advance_case,
     "update": update_case,

@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 import json
-from math import cos, pi
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 import tinyadept as ta
-from tinyadept import io, nn, optim
-from tinyadept.data import DataLoader
+from tinyadept import io
 from tinyadept.data.augmentation import Augmentation
 from tinyadept.data.detection import DetectionDataset, Source
+from tinyadept.data.pictures import DataError
 from tinyadept.data.shapes import Shapes
-from tinyadept.data.yolo import DataError, described, read
+from tinyadept.data.yolo import described, read
 
 from . import curves
 from .average_precision import Boxes, Precision, average_precision
 from .averaging import MovingAverage
 from .detections import found
 from .drawing import beside, boxed
-from .task import Task, TrainingError, checked, part, progress
+from .pictures import PictureTask, augmentation_of, explained
+from .task import TrainingError, part
 
 WEIGHTS = "weights.safetensors"
 GENERATED = {"train": 256, "val": 64, "test": 64}  # pictures, where no data set is given
 LEAST, IOU = 0.001, 0.7  # of boxes that are measured
-WARMUP, END = 100, 0.01  # steps until the learning rate is whole, and the part of it that is left at the end
-DECAY = 0.01  # of weights; not of biases and what normalises
 PLAIN = 1 / 3  # of the epochs, the last ones, see no mosaics
-LOSSES = ("box", "class", "shape")
 
 
-class Detection(Task):
+class Detection(PictureTask):
     """YOLO11 on a data set in YOLO's format, or on shapes."""
 
     name, metric = "yolo11", "mAP50"
@@ -48,38 +45,25 @@ class Detection(Task):
         "augment": 1.0,
     }
     free: ClassVar = {"workers": 2, "problems": "refuse", "empty": "keep", "every": 5}
-    packages = ("PIL", "yaml")
+    packages, losses = ("PIL", "yaml"), ("box", "class", "shape")
 
     def __init__(self, settings: dict[str, Any], options: dict[str, Any]):
         super().__init__(settings, options)
         if settings["size"] % 32:
             raise TrainingError(f"--size must be a multiple of 32, got {settings['size']}")
-        self.train = self.dataset("train")
-        self.names = self.train.source.names
+        train = self.dataset("train")
+        self.names = train.source.names
         self.val = self.dataset("val")
-        self.loader = DataLoader(
-            self.train,
-            settings["batch"],
-            shuffle=True,
-            num_workers=options["workers"],
-            drop_last=True,  # a recording fits one size
-            seed=settings["seed"],
-        )
-        if not len(self.loader):
-            got, size = len(self.train), settings["batch"]
-            raise TrainingError(f"{got} pictures make no batch of {size}: try a smaller --batch")
+        self.load(train)
         self.prepare()
 
     def prepare(self) -> None:
         """Make the model, its average, and what changes them."""
         from tinyadept.models.yolo11 import YOLO11
 
-        self.model = YOLO11(self.settings["model"], len(self.names))
+        self.optimise(YOLO11(self.settings["model"], len(self.names)))
         self.average = MovingAverage(self.model, YOLO11(self.settings["model"], len(self.names)))
         self.average.average.eval()
-        self.optimizer = optim.AdamW(groups(self.model), lr=self.settings["lr"])
-        self.steps = self.settings["epochs"] * len(self.loader)
-        self.schedule = optim.LambdaLR(self.optimizer, self.rate)
         self.step, self.look = ta.capture(self.follow), ta.capture(self.average.average)
 
     def dataset(self, split: str) -> DetectionDataset:
@@ -92,21 +76,12 @@ class Detection(Task):
             try:
                 source = read(self.settings["data"], split, self.options["problems"], self.options["empty"])
             except DataError as error:
-                hint = "; --problems skip leaves out what is wrong" if "problems in" in str(error) else ""
-                raise TrainingError(f"{error}{hint}") from None
+                raise explained(error) from None
         print(f"{split}: {source.report()}", flush=True)
-        augmentation = augmentation_of(self.settings["augment"]) if split == "train" else None
+        augmentation = augmentation_of(Augmentation(), self.settings["augment"]) if split == "train" else None
         return DetectionDataset(source, self.settings["size"], augmentation)
 
     # --- learning ---
-
-    def rate(self, step: int) -> float:
-        """The part of the learning rate in a step: up in a line, then down along a cosine."""
-        warmup = min(WARMUP, self.steps // 4)
-        if step < warmup:
-            return (step + 1) / warmup
-        done = (step - warmup) / max(self.steps - warmup, 1)
-        return END + (1 - END) * (1 + cos(pi * min(done, 1))) / 2
 
     def follow(self, images: ta.Tensor, labels: ta.Tensor, boxes: ta.Tensor) -> ta.Tensor:
         """One step down the gradient; the parts of the loss before it."""
@@ -119,32 +94,18 @@ class Detection(Task):
         self.average.step()
         return parts
 
-    def learn(self, epoch: int) -> dict[str, float]:
-        self.arrange(epoch)
-        self.model.train()
-        total = np.zeros(len(LOSSES))
-        with progress(len(self.loader), epoch) as bar:
-            for number, batch in enumerate(self.loader, 1):
-                total += self.step(*batch).numpy()
-                self.schedule.step()
-                bar.update()
-                means = total / number
-                bar.set_postfix({name: f"{mean:.3f}" for name, mean in zip(LOSSES, means)}, refresh=False)
-        return checked(dict(zip(LOSSES, (total / len(self.loader)).tolist())), epoch)
-
     def arrange(self, epoch: int) -> None:
         """Set the loader to the beginning of an epoch, and end mosaics when it is time."""
         how, epochs = self.train.augmentation, self.settings["epochs"]
         if how is not None and how.mosaic and epoch >= epochs - round(epochs * PLAIN):
-            self.train.augmentation = augmentation_of(self.settings["augment"], mosaic=0.0)
+            self.train.augmentation = augmentation_of(Augmentation(), self.settings["augment"], mosaic=0.0)
             self.loader.close()  # workers have the data set as it was
-        self.loader.load_state_dict({"epoch": epoch, "position": 0, "seed": self.settings["seed"]})
+        super().arrange(epoch)
 
     # --- measuring ---
 
     def measure(self, epoch: int) -> dict[str, float]:
-        last = epoch + 1 == self.settings["epochs"]
-        if (epoch + 1) % self.options["every"] and not last:
+        if not self.due(epoch):
             return {}
         precision = self.precision(self.val)
         return {"mAP50": precision.at_50, "mAP50-95": precision.at_50_95}
@@ -169,9 +130,6 @@ class Detection(Task):
 
     # --- what remains ---
 
-    def scheduled(self, epochs: int) -> int:
-        return epochs * len(self.loader)
-
     def tensors(self) -> dict[str, ta.Tensor]:
         average = {f"average.{name}": x for name, x in self.average.state_dict().items()}
         return super().tensors() | average
@@ -183,7 +141,7 @@ class Detection(Task):
     def finish(self, out: Path, history: list[dict[str, float]]) -> None:
         about = {"size": self.settings["model"], "names": self.names, "pixels": self.settings["size"]}
         io.save(out / WEIGHTS, self.average.state_dict(), {"yolo11": json.dumps(about)})
-        curves.draw(history, [list(LOSSES), ["mAP50", "mAP50-95"]], out / "learning-curve.png")
+        curves.draw(history, [list(self.losses), ["mAP50", "mAP50-95"]], out / "learning-curve.png")
         shown = range(min(4, len(self.val)))
         seen = self.found(self.val, shown, 0.25)
         beside([self.pair(index, boxes) for index, boxes in zip(shown, seen)]).save(out / "predictions.png")
@@ -208,24 +166,3 @@ class Detection(Task):
         _, labels, corners = self.val.truth(index)
         true = Boxes(labels, np.ones(len(labels)), corners)
         return [boxed(image, true, self.names, scores=False), boxed(image, boxes, self.names)]
-
-    def close(self) -> None:
-        self.loader.close()
-
-
-def groups(model: nn.Module) -> list[dict[str, Any]]:
-    """The parameters that decay, the weights of convolutions, and those that do not."""
-    learned = [p for p in model.parameters() if p.requires_grad]
-    return [
-        {"params": [p for p in learned if p.ndim > 1], "weight_decay": DECAY},
-        {"params": [p for p in learned if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-
-
-def augmentation_of(strength: float, **changes: float) -> Augmentation | None:
-    """The usual augmentation times a strength; none for 0."""
-    if not strength:
-        return None
-    own = Augmentation()
-    values = {name: min(value * strength, 1.0) for name, value in vars(own).items()}
-    return Augmentation(**(values | {"scale": min(values["scale"], 0.9)} | changes))

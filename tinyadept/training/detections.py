@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from .average_precision import Boxes, overlaps
+from ..functional.boxes import nms
+from ..tensor import from_numpy
+from .average_precision import Boxes
 
 CANDIDATES = 1000  # boxes of a picture that are compared with each other
 MOST = 100  # that are kept
-
-
-def suppressed(labels: np.ndarray, scores: np.ndarray, corners: np.ndarray, iou: float) -> np.ndarray:
-    """Which boxes to keep, the most sure first: none overlaps a surer one of its class by more than `iou`."""
-    order = np.argsort(-scores, kind="stable")[:CANDIDATES]
-    rivals = overlaps(corners[order], corners[order]) > iou
-    rivals &= labels[order, None] == labels[order]
-    alive = np.ones(len(order), bool)
-    for at in range(len(order)):
-        if alive[at]:
-            alive[at + 1 :] &= ~rivals[at, at + 1 :]
-    return order[alive][:MOST]
 
 
 def found(output: np.ndarray, least: float, iou: float) -> Boxes:
@@ -46,5 +36,6 @@ def found(output: np.ndarray, least: float, iou: float) -> Boxes:
         labels, cells, scores = labels[best], cells[best], scores[best]
     middle, half = output[:2, cells].T, output[2:4, cells].T / 2
     corners = np.concatenate([middle - half, middle + half], 1)
-    kept = suppressed(labels, scores, corners, iou)
+    boxes, sure, classes = (from_numpy(x) for x in (corners, scores, labels))
+    kept = nms(boxes, sure, iou, classes).numpy()[:MOST]
     return Boxes(labels[kept], scores[kept], corners[kept])

@@ -1,4 +1,4 @@
-"""Boxes with the names of their classes, drawn on pictures."""
+"""Boxes with the names of their classes, drawn on pictures; masks as pictures; and pictures side by side."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..data.pictures import VOID
 from .average_precision import Boxes
 
 GAP = 8  # pixels between pictures
@@ -33,6 +34,16 @@ def boxed(image: np.ndarray, boxes: Boxes, names: list[str], scores: bool = True
         pen.rectangle([left - 1, top - 1, right + 1, bottom + 1], fill=colour(label))
         pen.text((x1, max(y1 - 12, 0)), text, fill="white")
     return picture
+
+
+def painted(values: np.ndarray) -> Any:
+    """A Pillow image of a picture (3, H, W) in [0, 1], or of a mask (H, W): class 0 black, 255 grey."""
+    from PIL import Image
+
+    if values.ndim == 3:
+        return Image.fromarray(np.round(values.transpose(1, 2, 0) * 255).astype(np.uint8))
+    palette = np.array([(0, 0, 0), *map(colour, range(VOID - 1)), (128, 128, 128)], np.uint8)
+    return Image.fromarray(palette[values])
 
 
 def beside(rows: list[list[Any]]) -> Any:

@@ -70,7 +70,7 @@ def filled(given: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 
 def told(entry: dict[str, float]) -> str:
-    precise = ("loss", "box", "class", "shape")
+    precise = ("loss", "box", "class", "shape", "entropy", "dice")
     return "  ".join(f"{name} {value:.{4 if name in precise else 3}f}" for name, value in entry.items())
 
 

@@ -58,6 +58,7 @@ FAMILIES: dict[str, Callable[..., Any]] = {
     "reduce": reduce.run,
     "scan": scan.run,
     "norm": norm.run,
+    "statistics": norm.run_statistics,
     "matmul": matmul.run,
     "linear": matmul.run,
     "entropy": entropy.run,

@@ -11,6 +11,7 @@ import numpy as np
 
 from tinyadept.dtypes import float32, int32, uint8
 from tinyadept.ops import convolution
+from tinyadept.ops.activation import ACTIVATIONS
 from tinyadept.ops.convolution import Choice
 from tinyadept.ops.table import Op, registry
 from tinyadept.tensor import Buffer, Tensor, wrap
@@ -20,8 +21,9 @@ from ..arena import Block
 from ..queue import pack
 from ..shaders import Macros
 from . import conv_tiles, depthwise, elementwise, loops, winograd
-from .conv_product import PRODUCTS, TYPES, Product, halves, join, three
+from .conv_product import PRODUCTS, Product, dense_cells, halves, start, three
 from .copying import deliver
+from .joining import Finish, both, finish_of, join, types
 
 FEW_ROWS = 4  # up to which tiles would be mostly empty
 LEAST_SAVED = 0.1  # share of the time, from which Winograd's way is taken
@@ -30,7 +32,7 @@ GPU_LOCAL = 64  # lanes of the body without tiles
 SHORTEST = 64  # terms of a part of a sum
 MOST_PARTS = 256
 MOST_GROUPS = 1 << 14
-CHECKS = 50  # turns of a block that look whether its sums are finite
+CHECKS = 50 + ROWS[0] * COLUMNS[0]  # turns of a block that look at its sums, or apply an activation
 
 
 def conv(
@@ -40,15 +42,15 @@ def conv(
     left, right = (inputs[1], inputs[0]) if op.name != "conv_weight" else inputs[:2]
     gpu.check(left.dtype, op.name)
     gpu.check(right.dtype, op.name)
-    out, bias = gpu.allocator.allocate(prod(shape)), inputs[2] if len(inputs) > 2 else None
+    out, finish = gpu.allocator.allocate(prod(shape)), finish_of(inputs, params)
     if out.words:
         how = PRODUCTS[op.name](inputs, shape, params)
         if how.terms and prod(how.cells):
             path = choose(gpu, how, dtype).path
-            RUN[path](gpu, how, left, right, bias, out, dtype)
+            RUN[path](gpu, how, left, right, finish, out, dtype)
         else:
             gpu.transfer.fill(out, 0)
-            add_bias(gpu, out, shape, bias, dtype)
+            finish_zeros(gpu, out, shape, finish, dtype)
     return deliver(gpu, out, shape, dtype, into)
 
 
@@ -83,15 +85,16 @@ def reason(how: Product, side: int) -> str:
     )
 
 
-def add_bias(gpu: Any, out: Block, shape: Shape, bias: Tensor | None, dtype: np.dtype) -> None:
-    if bias is None:
-        return
-    whole = wrap(Buffer(out), View.dense(shape), dtype, gpu)
-    single = len(shape) - 2
-    along = View((shape[1], *(1,) * single), (bias.layout.strides[0], *(0,) * single), bias.layout.offset)
-    elementwise.run(
-        gpu, registry["add"], (whole, wrap(bias.buffer, along, dtype, gpu)), shape, dtype, {}, whole
-    )
+def finish_zeros(gpu: Any, out: Block, shape: Shape, finish: Finish, dtype: np.dtype) -> None:
+    """Bias and activation where there are no terms."""
+    whole, bias = wrap(Buffer(out), View.dense(shape), dtype, gpu), finish.bias
+    if bias is not None:
+        single = len(shape) - 2
+        along = View((shape[1], *(1,) * single), (bias.layout.strides[0], *(0,) * single), bias.layout.offset)
+        more = wrap(bias.buffer, along, dtype, gpu)
+        elementwise.run(gpu, registry["add"], (whole, more), shape, dtype, {}, whole)
+    if finish.activation:
+        elementwise.run(gpu, registry[ACTIVATIONS[finish.activation]], (whole,), shape, dtype, {}, whole)
 
 
 class Body(NamedTuple):
@@ -103,27 +106,28 @@ class Body(NamedTuple):
 
 
 def multiply(
-    gpu: Any, how: Product, left: Tensor, right: Tensor, bias: Tensor | None, out: Block, dtype: np.dtype
+    gpu: Any, how: Product, left: Tensor, right: Tensor, finish: Finish, out: Block, dtype: np.dtype
 ) -> None:
-    """Note what computes the product, with the bias, to dense words."""
+    """Note what computes the product, finished, to dense words."""
+    right = dense_cells(gpu, right)
     body = lanes(gpu, how)
-    macros = macros_of(how.op, dtype, how.strided, body.macros)
     parts = cut(gpu, how, body.blocks)
-    splits = prod(parts)
-    target = gpu.allocator.allocate(splits * out.words) if splits > 1 else out
-    shader = gpu.shaders.get("conv", macros, body.constants)
+    splits, pitch = prod(parts), -(-out.words // 4) * 4
+    own = finish.activation if splits == 1 else 0
+    macros = macros_of(how.op, dtype, how.strided, body.macros, own)
+    target = gpu.allocator.allocate(splits * pitch) if splits > 1 else out
+    shader = gpu.shaders.get("conv", macros, (*body.constants, own))
     groups = groups_for(gpu, how, body.blocks, parts)
-    push = pushed(how, parts, left, right, target)
-    gpu.queue.dispatch(shader, groups, push, (target, left.buffer.data, right.buffer.data))
+    push = pushed(how, parts, left, right, finish, target, pitch)
+    a = left.buffer.data
+    gpu.queue.dispatch(shader, groups, push, (target, a, right.buffer.data, finish.bound(a)))
     if splits > 1:
-        join(gpu, target, out.words, out, splits, dtype)
-    add_bias(gpu, out, (how.outers, how.groups * how.rows, *how.places), bias, dtype)
+        join(gpu, target, pitch, out, splits, dtype, finish.activation)
 
 
-def macros_of(op: str, dtype: np.dtype, strided: bool, body: dict[str, int]) -> Macros:
-    kind, four = TYPES[dtype.kind]
-    macros = {f"OP_{op}": 1, "TYPE": kind, "TYPE4": four, "FLOATING": int(kind == "float")}
-    return {**macros, "MASK": 255 if dtype == uint8 else 0, "STRIDED": int(strided), **body}
+def macros_of(op: str, dtype: np.dtype, strided: bool, body: dict[str, int], activation: int = 0) -> Macros:
+    floating = int(dtype.kind == "f")
+    return {f"OP_{op}": 1, **types(dtype, activation), "FLOATING": floating, "STRIDED": int(strided), **body}
 
 
 def variants() -> Iterator[tuple[str, Macros]]:
@@ -135,7 +139,8 @@ def variants() -> Iterator[tuple[str, Macros]]:
     for op in PRODUCTS:
         for dtype in (float32, int32, uint8):
             for strided in (False, True) if op == "conv_input" else (False,):
-                yield from (("conv", macros_of(op, dtype, strided, body)) for body in lanes)
+                for act in both(dtype) if op == "conv" else (0,):
+                    yield from (("conv", macros_of(op, dtype, strided, body, act)) for body in lanes)
 
 
 def lanes(gpu: Any, how: Product) -> Body:
@@ -170,17 +175,31 @@ def groups_for(gpu: Any, how: Product, blocks: int, parts: tuple[int, int]) -> t
     return (groups, 1, 1)
 
 
-def pushed(how: Product, parts: tuple[int, int], left: Tensor, right: Tensor, target: Block) -> bytes:
+def pushed(
+    how: Product,
+    parts: tuple[int, int],
+    left: Tensor,
+    right: Tensor,
+    finish: Finish,
+    target: Block,
+    pitch: int,
+) -> bytes:
     """Push constants, as glsl/conv.comp has them."""
     return pack(
         *(how.rows, how.outers, how.inners, how.groups),
         *(*three(how.places, 1), *three(how.taps, 1), *three(how.cells, 1)),
         *halves(how, 0),
         parts[0] | parts[1] << 16,
-        *(left.buffer.data.offset + left.layout.offset, *how.a[:2], *three(how.a[2:], 0)),
-        *(right.buffer.data.offset + right.layout.offset, *how.b[:2], *three(how.b[2:], 0)),
-        target.offset,
+        *(start(left), *how.a[:2], *three(how.a[2:], 0)),
+        *(start(right), *outer_and_inner(how, right)),
+        *(*finish.words, target.offset, pitch),
     )
+
+
+def outer_and_inner(how: Product, right: Tensor) -> tuple[int, int]:
+    """Steps of the right side, whose cells lie one after another."""
+    first, second = right.layout.strides[:2]
+    return (second, first) if how.op == "conv_weight" else (first, second)
 
 
 RUN = {

@@ -6,18 +6,11 @@ from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from tinyadept.errors import Unsupported
-from tinyadept.ops.reduce import total_dtype
-from tinyadept.ops.table import registry
 from tinyadept.tensor import Buffer, Tensor, wrap
 from tinyadept.view import Shape, View
 
-from ..arena import Block
-
 SPATIAL = 3
-TYPES = {"f": ("float", "vec4"), "i": ("int", "ivec4"), "u": ("int", "ivec4")}
 
 
 class Product(NamedTuple):
@@ -165,11 +158,3 @@ def dense_cells(gpu: Any, x: Tensor) -> Tensor:
 def start(x: Tensor) -> int:
     """Where a tensor's first element lies in its memory, in words."""
     return x.buffer.data.offset + x.layout.offset
-
-
-def join(gpu: Any, parts: Block, pitch: int, out: Block, splits: int, dtype: np.dtype) -> None:
-    """Add the parts of sums that were cut, always in the same order; they lie `pitch` words apart."""
-    layout = View((splits, out.words), (pitch, 1))
-    x = wrap(Buffer(parts), layout, dtype, gpu)
-    target = wrap(Buffer(out), View.dense((1, out.words)), dtype, gpu)
-    gpu.run(registry["sum"], (x,), (1, out.words), total_dtype(dtype), {"axes": (0,)}, target)

@@ -17,12 +17,17 @@ from ..arena import Block
 from ..queue import pack
 from ..shaders import Macros
 from . import loops
-from .conv_product import TYPES, Product, dense_cells, halves, join, start, three
+from .conv_product import Product, dense_cells, halves, start, three
+from .joining import Finish, both, join, types
 from .matmul import DEPTH, Tile
 
 AT_ONCE = 132  # multiprocessors of the GPU whose rates stand below
-JOINING = 15.0, 6e-6  # microseconds: of the dispatch that adds parts, and for each word of a part
-SPLITS = (1, 2, 4, 8, 16, 32, 64, 128)
+JOINING = (
+    15.0,
+    6e-6,
+    0.05,
+)  # microseconds: of the dispatch that adds parts, for each word of one, for each part
+SPLITS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 SCATTERED = 0.011  # of the rate is left for each row that shares what conv_weight gathers
 MOST_GROUPS = 1 << 14
 FEWEST = 8  # stages of a part
@@ -41,28 +46,30 @@ DEEP, ALONG, ONE_BY_ONE, GATHER = range(4)  # how a side is loaded; glsl/conv_ti
 
 
 def multiply(
-    gpu: Any, how: Product, left: Tensor, right: Tensor, bias: Tensor | None, out: Block, dtype: np.dtype
+    gpu: Any, how: Product, left: Tensor, right: Tensor, finish: Finish, out: Block, dtype: np.dtype
 ) -> None:
-    """Note what computes the product, with the bias, to dense words."""
+    """Note what computes the product, finished, to dense words."""
     right = dense_cells(gpu, right)
     weights, floats = how.op != "conv_weight", dtype == float32
     a, a_mode = (weights_for if weights else gradient_for)(gpu, how, left, floats)
     vector = weights and floats and how.pointwise and how.inners % DEPTH == 0 and prod(how.cells) % 4 == 0
     vector = vector and start(right) % 4 == 0 and not any(s % 4 for s in right.layout.strides[:2])
     tile, splits = (floats and forced) or quickest(how, runs_of(how), dtype)
-    modes = weight_modes(how, a_mode) if not weights else {"B_MODE": ALONG if vector else GATHER}
-    ragged = int(how.inners % DEPTH != 0)
-    macros = {**macros_of(how, dtype, tile), "A_MODE": a_mode, "RAGGED": ragged, "IN_ROWS": 0, **modes}
     if gpu.device.is_cpu:
         splits = max(splits, -(-runs_of(how) * TURNS_A_STAGE // (loops.TURNS // 2)))
+    modes = weight_modes(how, a_mode) if not weights else {"B_MODE": ALONG if vector else GATHER}
+    ragged = int(how.inners % DEPTH != 0)
+    own = finish.activation if splits == 1 else 0
+    macros = {**macros_of(how, dtype, tile, own), "A_MODE": a_mode, "RAGGED": ragged, "IN_ROWS": 0, **modes}
     pitch = -(-out.words // 4) * 4
     target = gpu.allocator.allocate(splits * pitch) if splits > 1 else out
-    push = pushed(how, splits, a, right, bias, target, pitch)
-    bindings = (target, a[0].buffer.data, right.buffer.data, (a[0] if bias is None else bias).buffer.data)
-    groups = groups_for(gpu, how, tile, splits)
-    gpu.queue.dispatch(gpu.shaders.get("conv_tiles", macros), groups, push, bindings)
+    push = pushed(how, splits, a, right, finish, target, pitch)
+    block = a[0].buffer.data
+    bindings = (target, block, right.buffer.data, finish.bound(block))
+    shader = gpu.shaders.get("conv_tiles", macros, (own,))
+    gpu.queue.dispatch(shader, groups_for(gpu, how, tile, splits), push, bindings)
     if splits > 1:
-        join(gpu, target, pitch, out, splits, dtype)
+        join(gpu, target, pitch, out, splits, dtype, finish.activation)
 
 
 # A side as tensor, and its steps between groups, rows and inner ones.
@@ -150,7 +157,7 @@ def quickest(how: Product, runs: int, dtype: np.dtype) -> tuple[Tile, int]:
         depth = (-(-runs // splits) + 2) * DEPTH
         work = side_by_side * tile.rows * tile.columns * depth * 2e-6
         words = how.rows * how.groups * how.columns * splits
-        joining = JOINING[0] + JOINING[1] * words if splits > 1 else 0.0
+        joining = JOINING[0] + JOINING[1] * words + JOINING[2] * splits if splits > 1 else 0.0
         rate = tile.rate * (min(1.0, SCATTERED * tile.rows) if how.op == "conv_weight" else 1.0)
         return work / min(rate, side_by_side * tile.alone) + joining
 
@@ -172,7 +179,7 @@ def groups_for(gpu: Any, how: Product, tile: Tile, splits: int) -> tuple[int, in
 
 
 def pushed(
-    how: Product, splits: int, side: Side, right: Tensor, bias: Tensor | None, target: Block, pitch: int
+    how: Product, splits: int, side: Side, right: Tensor, finish: Finish, target: Block, pitch: int
 ) -> bytes:
     """Push constants, as glsl/conv_tiles.comp has them."""
     a, *a_steps = side
@@ -186,19 +193,15 @@ def pushed(
         *halves(how, splits),
         *(start(a), *a_steps),
         *(start(right), channels * second, outer, inner),
-        *((-1, 0) if bias is None else (start(bias), bias.layout.strides[0])),
-        *(target.offset, pitch),
+        *(*finish.words, target.offset, pitch),
     )
 
 
-def macros_of(how: Product, dtype: np.dtype, tile: Tile) -> dict[str, Any]:
-    kind, four = TYPES[dtype.kind]
+def macros_of(how: Product, dtype: np.dtype, tile: Tile, activation: int = 0) -> dict[str, Any]:
     return {
         f"OP_{how.op}": 1,
-        "TYPE": kind,
-        "TYPE4": four,
-        "FLOATING": int(kind == "float"),
-        "MASK": 255 if dtype == uint8 else 0,
+        **types(dtype, activation),
+        "FLOATING": int(dtype.kind == "f"),
         "QUADS_N": tile.quads[0],
         "QUADS_M": tile.quads[1],
         "WARPS_N": tile.warps[0],
@@ -216,10 +219,11 @@ def variants() -> Iterator[tuple[str, Macros]]:
         for dtype in (float32, int32, uint8):
             modes = list(modes_of(how, dtype == float32))
             for tile in tiles_of(how) if dtype == float32 else OF_INTEGERS:
-                base = macros_of(how, dtype, tile)
-                for a_mode, b_mode, ragged, in_rows in modes:
-                    rest = {"A_MODE": a_mode, "RAGGED": ragged, "IN_ROWS": in_rows, "B_MODE": b_mode}
-                    yield "conv_tiles", {**base, **rest}
+                for act in both(dtype) if op == "conv" else (0,):
+                    base = macros_of(how, dtype, tile, act)
+                    for a_mode, b_mode, ragged, in_rows in modes:
+                        rest = {"A_MODE": a_mode, "RAGGED": ragged, "IN_ROWS": in_rows, "B_MODE": b_mode}
+                        yield "conv_tiles", {**base, **rest}
 
 
 def modes_of(how: Product, floats: bool) -> Iterator[tuple[int, int, int, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,11 @@ from tinyadept.view import Shape, View
 from ..arena import Block
 from ..queue import pack
 from ..shaders import Macros
+from ..walk import walk
 from . import elementwise
+
+FOUR = 4
+PARTS = 7  # inputs that one dispatch of glsl/cat.comp takes
 
 
 def deliver(gpu: Any, block: Block, shape: Shape, dtype: np.dtype, into: Tensor | None) -> Buffer | None:
@@ -38,15 +42,65 @@ def copy_to(gpu: Any, x: Tensor, block: Block, view: View) -> None:
 def cat(
     gpu: Any, op: Op, inputs: tuple, shape: Shape, dtype: np.dtype, params: dict, into: Tensor | None
 ) -> Buffer | None:
-    """Run the family `cat`: one copy for each input."""
+    """Run the family `cat`: one dispatch for inputs whose rows are dense, and a copy for each other one."""
     block, whole = gpu.allocator.allocate(prod(shape)), View.dense(shape)
     axis, start = params["axis"], 0
+    alike: dict[Any, list[Part]] = {}
     for x in inputs:
         stop = start + x.shape[axis]
-        key = tuple(slice(start, stop) if a == axis else slice(None) for a in range(len(shape)))
-        copy_to(gpu, x, block, whole.index(key))
+        step = row_step(x.layout, axis)
+        if step is None:
+            key = tuple(slice(start, stop) if a == axis else slice(None) for a in range(len(shape)))
+            copy_to(gpu, x, block, whole.index(key))
+        elif x.layout.size:
+            inner = prod(shape[axis + 1 :])
+            part = Part(x, step, start * inner, (stop - start) * inner)
+            alike.setdefault(x.buffer.data.memory, []).append(part)
         start = stop
+    for parts in alike.values():
+        for first in range(0, len(parts), PARTS):
+            lay_out(gpu, parts[first : first + PARTS], prod(shape[:axis]), prod(shape[axis:]), block)
     return deliver(gpu, block, shape, dtype, into)
+
+
+class Part(NamedTuple):
+    """An input of `cat`: how far its rows lie apart, in which column it begins, and how long its rows are."""
+
+    x: Tensor
+    step: int
+    column: int
+    length: int
+
+
+def row_step(view: View, axis: int) -> int | None:
+    """How far the rows of all axes from this one on lie apart; None if they are not dense, or uneven."""
+    if not View(view.shape[axis:], view.strides[axis:], 0).is_contiguous:
+        return None
+    path = walk(view.shape[:axis], view.strides[:axis])
+    if path.count < 2:
+        return 0
+    return path.strides[0][0] if path.rank == 1 else None
+
+
+def lay_out(gpu: Any, parts: list[Part], rows: int, pitch: int, block: Block) -> None:
+    """Note the dispatch of glsl/cat.comp for inputs in one memory."""
+    offsets = [part.x.buffer.data.offset + part.x.layout.offset for part in parts]
+    columns = [offsets, *([part[at] for part in parts] for at in (1, 2, 3))]
+    numbers = [block.offset, pitch, *(number for column in columns for number in column)]
+    width = FOUR if all(number % FOUR == 0 for number in numbers) else 1
+    total = sum(part.length for part in parts) // width
+    padded = [n // width for column in columns for n in (*column, *(0,) * (PARTS - len(parts)))]
+    push = pack(rows, total, block.offset // width, pitch // width, *padded)
+    shader = gpu.shaders.get("cat", {"WIDTH": width}, (gpu.local,))
+    sources = [part.x.buffer.data.part(*span_of(part.x.layout)) for part in parts]
+    low, high = min(columns[2]), (rows - 1) * pitch + max(part.column + part.length for part in parts)
+    bindings = (block.part(low, high - low), sources[0])
+    gpu.queue.dispatch(shader, gpu.grid(rows * total), push, bindings, also_reads=sources[1:])
+
+
+def span_of(view: View) -> tuple[int, int]:
+    low, high = view.span
+    return low, high - low
 
 
 def place(
@@ -103,3 +157,4 @@ def variants() -> Iterator[tuple[str, Macros]]:
     for dtype in elementwise.ELEMENTS:
         kinds = (1,) if dtype.kind == "f" else (0, 2)
         yield from (("arange", {"KIND": kind, "OUT": dtype.name.upper()}) for kind in kinds)
+    yield from (("cat", {"WIDTH": width}) for width in (1, FOUR))

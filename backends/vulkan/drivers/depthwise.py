@@ -15,7 +15,8 @@ from ..arena import Block
 from ..queue import pack
 from ..shaders import Macros
 from . import loops
-from .conv_product import TYPES, Product, dense_cells, join, start, three
+from .conv_product import Product, dense_cells, start, three
+from .joining import Finish, both, join, types
 
 LANES, AT_ONCE = 128, 9  # of the workgroups that sum up a gradient of weights, and the cells of each
 DOWN = 4  # results of a lane where windows are 3 × 3
@@ -32,9 +33,9 @@ def fits(how: Product) -> bool:
 
 
 def multiply(
-    gpu: Any, how: Product, left: Tensor, right: Tensor, bias: Tensor | None, out: Block, dtype: np.dtype
+    gpu: Any, how: Product, left: Tensor, right: Tensor, finish: Finish, out: Block, dtype: np.dtype
 ) -> None:
-    """Note what computes the op, with the bias, to dense words."""
+    """Note what computes the op, finished, to dense words."""
     left, right = dense_cells(gpu, left), dense_cells(gpu, right)
     lanes = out.words
     if square(how):
@@ -42,14 +43,16 @@ def multiply(
     parts, groups = 1, loops.grid(gpu, lanes, (2 * prod(how.taps) + 2) * max(how.inners, DOWN) + 2)
     if how.op == "conv_weight":
         parts, groups = cut(gpu, how, dtype)
-    target = gpu.allocator.allocate(parts * out.words) if parts > 1 else out
-    push = pushed(how, left, right, bias, target, parts)
-    bindings = (target, left.buffer.data, right.buffer.data, (left if bias is None else bias).buffer.data)
-    local = () if how.op == "conv_weight" else (gpu.local,)
-    shader = gpu.shaders.get("depthwise", macros_of(how.op, dtype, how.strided, square(how)), local)
+    pitch = -(-out.words // 4) * 4
+    target = gpu.allocator.allocate(parts * pitch) if parts > 1 else out
+    push = pushed(how, left, right, finish, target, parts, pitch)
+    bindings = (target, left.buffer.data, right.buffer.data, finish.bound(left.buffer.data))
+    constants = () if how.op == "conv_weight" else (gpu.local, finish.activation)
+    macros = macros_of(how.op, dtype, how.strided, square(how), finish.activation)
+    shader = gpu.shaders.get("depthwise", macros, constants)
     gpu.queue.dispatch(shader, groups, push, bindings)
     if parts > 1:
-        join(gpu, target, out.words, out, parts, dtype)
+        join(gpu, target, pitch, out, parts, dtype)
 
 
 def square(how: Product) -> bool:
@@ -77,7 +80,7 @@ def cut(gpu: Any, how: Product, dtype: np.dtype) -> tuple[int, tuple[int, int, i
 
 
 def pushed(
-    how: Product, left: Tensor, right: Tensor, bias: Tensor | None, target: Block, parts: int
+    how: Product, left: Tensor, right: Tensor, finish: Finish, target: Block, parts: int, pitch: int
 ) -> bytes:
     """Push constants, as glsl/depthwise.comp has them."""
     weight = how.op == "conv_weight"
@@ -93,24 +96,23 @@ def pushed(
         *(*three(steps, 1), *three(dilations, 1), *three(how.low, 0)),
         *(start(left), row, left.layout.strides[0]),
         *(start(right), channel, sample),
-        *((-1, 0) if bias is None else (start(bias), bias.layout.strides[0])),
-        *(target.offset, parts),
+        *(*finish.words, target.offset, parts, pitch),
     )
 
 
-def macros_of(op: str, dtype: np.dtype, strided: bool, squared: bool) -> Macros:
-    kind, four = TYPES[dtype.kind]
-    mask = 255 if dtype == uint8 else 0
-    types = {f"OP_{op}": 1, "TYPE": kind, "TYPE3": four.replace("4", "3"), "MASK": mask}
-    return {**types, "STRIDED": int(strided), "SQUARE": int(squared)}
+def macros_of(op: str, dtype: np.dtype, strided: bool, squared: bool, activation: int = 0) -> Macros:
+    of_dtype = types(dtype, activation)
+    three_of = str(of_dtype["TYPE4"]).replace("4", "3")
+    return {f"OP_{op}": 1, **of_dtype, "TYPE3": three_of, "STRIDED": int(strided), "SQUARE": int(squared)}
 
 
 def variants() -> Iterator[tuple[str, Macros]]:
     """Template and macros of every shader that this file asks for."""
     for dtype in (float32, int32, uint8):
         for op in ("conv", "conv_input", "conv_weight"):
-            yield "depthwise", macros_of(op, dtype, False, False)
-            if op == "conv_input":
-                yield "depthwise", macros_of(op, dtype, True, False)
-            if op != "conv_weight":
-                yield "depthwise", macros_of(op, dtype, False, True)
+            for act in both(dtype) if op == "conv" else (0,):
+                yield "depthwise", macros_of(op, dtype, False, False, act)
+                if op == "conv_input":
+                    yield "depthwise", macros_of(op, dtype, True, False)
+                if op != "conv_weight":
+                    yield "depthwise", macros_of(op, dtype, False, True, act)

@@ -11,15 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinyadept.dtypes import float32, int32, uint8
+from tinyadept.ops.activation import ACTIVATIONS
 from tinyadept.ops.table import Op, registry
 from tinyadept.tensor import Buffer, Tensor, wrap
 from tinyadept.view import Shape, View
 
 from ..shaders import Macros
 from ..walk import walk
+from .joining import PLAIN, Finish, both, finish_of, join, types
 
 BATCH_RANK = 3
-TYPES = {"f": ("float", "vec4"), "i": ("int", "ivec4"), "u": ("int", "ivec4")}
 CPU_LOCAL, CPU_COLUMNS = 8, 16
 CPU_ROWS = 4, 16  # of a lane: for matrices of few rows, and of many
 CPU_DEEPEST = 1 << 14  # of the inner axis in one lane's sum
@@ -30,8 +31,7 @@ JOINING = 16.0, 2.5e-6  # microseconds: of a second dispatch that adds parts, an
 MOST_GROUPS = 1 << 14
 SPLITS = (1, 2, 4, 8, 16)
 DEEP, ALONG, ONE_BY_ONE = range(3)  # how a side is loaded; glsl/matmul.comp has the same
-PUSH = Struct("3i 3i 3i i 3i 9i").pack
-JOIN = Struct("5i").pack
+PUSH = Struct("3i 3i 3i i 3i 9i 2i").pack
 
 
 class Tile(NamedTuple):
@@ -98,7 +98,7 @@ class Plan(NamedTuple):
     """One way to multiply, for all operands of these shapes and strides."""
 
     macros: dict[str, Any]
-    constants: tuple[int, ...]
+    local: int  # lanes of a workgroup of the CPU body
     groups: tuple[int, int, int]
     sizes: tuple[int, int, int]  # n, k, m
     batches: int
@@ -115,42 +115,55 @@ def run(
     gpu.check(a.dtype, op.name)
     if op.name == "linear":
         b = wrap(b.buffer, b.layout.permute((1, 0)), b.dtype, gpu)
-    out = gpu.allocator.allocate(prod(shape))
-    if a.shape[-1] == 0:
-        gpu.transfer.fill(out, 0)
-    elif out.words:
-        multiply(gpu, a, b, out, shape, dtype)
+    out, finish = gpu.allocator.allocate(prod(shape)), finish_of(inputs, params)
     buffer = Buffer(out)
-    if len(inputs) > 2 and out.words:
-        whole = wrap(buffer, View.dense(shape), dtype, gpu)
-        gpu.families["elementwise"](gpu, registry["add"], (whole, inputs[2]), shape, dtype, {}, whole)
+    if a.shape[-1] and out.words:
+        multiply(gpu, a, b, out, shape, dtype, finish)
+    elif out.words:
+        gpu.transfer.fill(out, 0)
+        finish_zeros(gpu, wrap(buffer, View.dense(shape), dtype, gpu), finish)
     if into is None:
         return buffer
     copied = (wrap(buffer, View.dense(shape), dtype, gpu),)
     return gpu.families["elementwise"](gpu, registry["copy"], copied, shape, dtype, {}, into)
 
 
-def multiply(gpu: Any, a: Tensor, b: Tensor, out: Any, shape: Shape, dtype: np.dtype) -> None:
+def finish_zeros(gpu: Any, whole: Tensor, finish: Finish) -> None:
+    """Bias and activation where there are no terms."""
+    run_elementwise, shape, dtype = gpu.families["elementwise"], whole.shape, whole.dtype
+    if finish.bias is not None:
+        run_elementwise(gpu, registry["add"], (whole, finish.bias), shape, dtype, {}, whole)
+    if finish.activation:
+        run_elementwise(gpu, registry[ACTIVATIONS[finish.activation]], (whole,), shape, dtype, {}, whole)
+
+
+def multiply(
+    gpu: Any, a: Tensor, b: Tensor, out: Any, shape: Shape, dtype: np.dtype, finish: Finish = PLAIN
+) -> None:
+    """Note what multiplies, and finishes the results, to dense words."""
     starts = [x.buffer.data.offset + x.layout.offset for x in (a, b)]
     whole = starts[0] % 4 == 0, starts[1] % 4 == 0
-    plan = planned(shape, a.layout.strides, b.layout.strides, a.shape, b.shape, whole, dtype, gpu.products)
+    strides, act = (a.layout.strides, b.layout.strides), finish.activation
+    plan = planned(shape, *strides, a.shape, b.shape, whole, dtype, gpu.products, int(act > 0))
     if plan is None:
-        multiply(gpu, dense(gpu, a), dense(gpu, b), out, shape, dtype)
+        multiply(gpu, dense(gpu, a), dense(gpu, b), out, shape, dtype, finish)
         return
     target = gpu.allocator.allocate(plan.splits * plan.pitch) if plan.splits > 1 else out
     rows = *a.layout.strides[-2:], *b.layout.strides[-2:]
     sides = (starts[0], rows[0], rows[1], starts[1], rows[2], rows[3])
-    push = PUSH(*plan.sizes, *sides, target.offset, plan.batches, plan.splits, plan.pitch, *plan.tail)
-    shader = gpu.shaders.get("matmul", plan.macros, plan.constants)
-    gpu.queue.dispatch(shader, plan.groups, push, (target, part(a), part(b)))
+    cut = (target.offset, plan.batches, plan.splits, plan.pitch)
+    push = PUSH(*plan.sizes, *sides, *cut, *plan.tail, *finish.words)
+    shader = gpu.shaders.get("matmul", plan.macros, (plan.local, act if plan.splits == 1 else 0))
+    left = part(a)
+    gpu.queue.dispatch(shader, plan.groups, push, (target, left, part(b), finish.bound(left)))
     if plan.splits > 1:
-        join = gpu.shaders.get("join", None, (gpu.local,))
-        push = JOIN(out.words, out.offset, target.offset, plan.pitch, plan.splits)
-        gpu.queue.dispatch(join, gpu.grid(out.words // 4), push, (out, target))
+        join(gpu, target, plan.pitch, out, plan.splits, dtype, act)
 
 
 def dense(gpu: Any, x: Tensor) -> Tensor:
-    """A copy laid out row by row."""
+    """The tensor, or a copy of it, laid out row by row."""
+    if x.layout.is_contiguous:
+        return x
     block = gpu.allocator.allocate(x.layout.size)
     gpu.transfer.gather(block, x.buffer.data, x.layout)
     return wrap(Buffer(block), View.dense(x.shape), x.dtype, gpu)
@@ -172,10 +185,11 @@ def planned(
     whole: tuple[bool, bool],
     dtype: np.dtype,
     body: Body,
+    activation: int,
 ) -> Plan | None:
     """How to multiply; None when the sides must be laid out row by row first.
 
-    `whole` says whether each side starts on 16 bytes.
+    `whole` says whether each side starts on 16 bytes, `activation` whether one follows.
     """
     batch, n, k, m = shape[:-2], shape[-2], a_shape[-1], shape[-1]
     sides = (View(a_shape[:-2], a_strides[:-2]), View(b_shape[:-2], b_strides[:-2]))
@@ -190,45 +204,42 @@ def planned(
     if not body.tiled:
         splits, rows = -(-k // CPU_DEEPEST) if dtype.kind == "f" else 1, CPU_ROWS[n > 8]
         blocks = -(-n // rows) * -(-m // CPU_COLUMNS) * merged.count * splits
-        groups = power_of_two(-(-blocks * -(-k // splits) // (CPU_ROUNDS * CPU_LOCAL)), MOST_GROUPS)
+        activation = activation if splits == 1 else 0
+        rounds = -(-k // splits) + activation * rows * CPU_COLUMNS
+        groups = power_of_two(-(-blocks * rounds // (CPU_ROUNDS * CPU_LOCAL)), MOST_GROUPS)
         groups = max(groups, power_of_two(-(-blocks // CPU_LOCAL), body.most))
-        macros = macros_for_cpu(dtype, rows, b_mode)
-        return Plan(macros, (CPU_LOCAL,), groups, (n, k, m), merged.count, splits, pitch, tail)
+        macros = macros_for_cpu(dtype, rows, b_mode, activation)
+        return Plan(macros, CPU_LOCAL, groups, (n, k, m), merged.count, splits, pitch, tail)
     tile, splits = body.forced or quickest(n, k, m, merged.count, body.shared_memory)
     splits = splits if dtype.kind == "f" else 1  # parts are joined as floats
     a_mode = mode(whole[0], n, a_strides[-2:], a_batch)
-    macros = macros_of(dtype, tile, a_mode, b_mode)
+    macros = macros_of(dtype, tile, a_mode, b_mode, activation if splits == 1 else 0)
     groups = power_of_two(tiles(tile, n, m) * merged.count * splits, MOST_GROUPS)
-    return Plan(macros, (), groups, (n, k, m), merged.count, splits, pitch, tail)
+    return Plan(macros, 0, groups, (n, k, m), merged.count, splits, pitch, tail)
 
 
-def macros_for_cpu(dtype: np.dtype, rows: int, b_mode: int) -> dict[str, Any]:
+def macros_for_cpu(dtype: np.dtype, rows: int, b_mode: int, activation: int = 0) -> dict[str, Any]:
     """How the template is compiled for CPUs; `b_mode` is ALONG or another."""
     along = ALONG if b_mode == ALONG else ONE_BY_ONE
-    return {**types(dtype), "TILED": 0, "ROWS": rows, "B_MODE": along}
+    return {**types(dtype, activation), "TILED": 0, "ROWS": rows, "B_MODE": along}
 
 
-def macros_of(dtype: np.dtype, tile: Tile, a_mode: int, b_mode: int) -> dict[str, Any]:
+def macros_of(dtype: np.dtype, tile: Tile, a_mode: int, b_mode: int, activation: int = 0) -> dict[str, Any]:
     """How the template is compiled for GPUs."""
-    macros = {**types(dtype), "TILED": 1, "A_MODE": a_mode, "B_MODE": b_mode}
+    macros = {**types(dtype, activation), "TILED": 1, "A_MODE": a_mode, "B_MODE": b_mode}
     macros |= {"QUADS_N": tile.quads[0], "QUADS_M": tile.quads[1]}
     return macros | {"WARPS_N": tile.warps[0], "WARPS_M": tile.warps[1]}
-
-
-def types(dtype: np.dtype) -> dict[str, Any]:
-    kind, four = TYPES[dtype.kind]
-    return {"TYPE": kind, "TYPE4": four, "MASK": 255 if dtype == uint8 else 0}
 
 
 def variants() -> Iterator[tuple[str, Macros]]:
     """Template and macros of every shader that this file asks for."""
     modes = (DEEP, ALONG, ONE_BY_ONE)
-    for dtype in (float32, int32, uint8):
+    for dtype, act in [(kind, act) for kind in (float32, int32, uint8) for act in both(kind)]:
         for b in (ALONG, ONE_BY_ONE):
-            yield from (("matmul", macros_for_cpu(dtype, rows, b)) for rows in CPU_ROWS)
+            yield from (("matmul", macros_for_cpu(dtype, rows, b, act)) for rows in CPU_ROWS)
         for tile in TILES:
-            yield from (("matmul", macros_of(dtype, tile, a, b)) for a in modes for b in modes)
-    yield "join", {}
+            yield from (("matmul", macros_of(dtype, tile, a, b, act)) for a in modes for b in modes)
+        yield "join", types(dtype, act)
 
 
 def mode(whole: bool, edge: int, strides: tuple[int, ...], batch: tuple[int, ...]) -> int:

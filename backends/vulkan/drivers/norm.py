@@ -1,8 +1,12 @@
-"""Rows brought to a common scale: one dispatch where lanes can hold a row, else a fold and a second look."""
+"""Rows brought to a common scale: one dispatch where lanes can hold a row, else a fold and a second look.
+
+Long rows of normalize and normalize_input are folded by the kernels of the family `statistics`, so that what
+an earlier op knows of them need not be found again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from math import prod
 from struct import Struct
@@ -11,17 +15,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinyadept.errors import Unsupported
-from tinyadept.ops.norm import constant_along
-from tinyadept.ops.table import Op, registry
+from tinyadept.ops.norm import constant_along, kept_shape
+from tinyadept.ops.table import Op, lift, registry
 from tinyadept.tensor import Buffer, Tensor, wrap
 from tinyadept.view import Shape, View
 
-from ..arena import Block
+from ..arena import Block, Span
 from ..shaders import Macros
 from ..walk import walk
 from . import elementwise
-from .copying import deliver
+from .copying import copy_to, deliver
 from .elementwise import rows_of
+from .index import start
 from .reduce import (
     FOUR,
     HELD,
@@ -42,16 +47,20 @@ from .reduce import (
 )
 
 MAX_AXES = 6
-PUSH = Struct(f"iifiiii{4 * MAX_AXES}i").pack
-# Words of a State and of a Row in glsl/norm.glsl.
+PUSH = Struct(f"iifiiiii{4 * MAX_AXES}i").pack
+# Words of a State and of a Row in glsl/norm.glsl, which reduce.comp folds.
 WORDS = {
     "softmax": (4, 2),
     "log_softmax": (4, 2),
-    "normalize": (4, 4),
-    "normalize_input": (8, 8),
+    "moments": (8, 4),
+    "normalize_sums": (8, 8),
     "rms_normalize": (2, 2),
     "rms_normalize_input": (4, 2),
 }
+
+
+# What folds the long rows of ops that share it.
+FOLDED = {"normalize": "moments", "normalize_input": "normalize_sums"}
 
 
 class Rows(NamedTuple):
@@ -59,27 +68,27 @@ class Rows(NamedTuple):
 
     Attributes
     ----------
-    to_kept, to_folded : Axes
+    kept, folded : tuple of Axes
+        Of the result, of each input, and of the weight if there is one for each element.
     plans : tuple of Plan
         Those of folding, one for each input.
     held : int
         How many loads a lane keeps, so that rows are read once; 0 where rows are too long for that.
+    step : int
+        From the weight of an element of a load to that of the next.
     """
 
-    to_kept: Axes
-    to_folded: Axes
+    kept: tuple[Axes, ...]
+    folded: tuple[Axes, ...]
     plans: tuple[Plan, ...]
     held: int
+    step: int
 
     @property
     def axes(self) -> tuple[int, ...]:
-        used = len(self.to_kept.shape) + len(self.to_folded.shape)
-        pad = (0,) * (MAX_AXES - used)
-        words = [*self.to_kept.shape, *self.to_folded.shape, *pad]
-        words += (*self.to_kept.strides, *self.to_folded.strides, *pad)
-        for plan in (self.plans * 2)[:2]:
-            words += (*plan.kept.strides, *plan.folded.strides, *pad)
-        return tuple(words)
+        walked = [(*kept.strides, *folded.strides) for kept, folded in zip(self.kept, self.folded)]
+        walked = [(*self.kept[0].shape, *self.folded[0].shape), *walked, walked[-1]][:4]
+        return tuple([word for words in walked for word in (*words, *(0,) * (MAX_AXES - len(words)))])
 
 
 def run(
@@ -90,85 +99,204 @@ def run(
     if block.words:
         axes = params["axes"] if "axes" in params else (params["axis"],) if shape else ()
         count = sources_of(op)
-        sources, affine = inputs[:count], inputs[count:]
-        if count == 2 and affine and not constant_along(affine[0].shape, axes):
-            g = wrap(Buffer(gpu.allocator.allocate(prod(shape))), View.dense(shape), dtype, gpu)
-            elementwise.run(gpu, registry["mul"], (inputs[0], affine[0]), shape, dtype, {}, g)
-            sources, affine = (g, sources[1]), ()
-        sources = sources[::-1]  # the tensor that is brought to scale, then the gradient
-        rows = make_rows(machine(gpu), axes, *(x.layout for x in sources))
-        scale(gpu, op.name, rows, [x.buffer.data for x in sources], block, float(params.get("eps", 0)))
-        whole = wrap(Buffer(block), View.dense(shape), dtype, gpu)
-        for name, x in zip(("mul", "add"), affine):
-            elementwise.run(gpu, registry[name], (whole, x), shape, dtype, {}, whole)
+        more = [x for x in inputs[count:] if x.ndim == len(shape)]
+        call = Call(
+            *(gpu, op.name, axes, float(params.get("eps", 0))),
+            inputs[:count][::-1],  # what is brought to scale, then the gradient
+            [statistics(gpu, x) for x in inputs[count + len(more) :]],
+            wrap(Buffer(block), View.dense(shape), dtype, gpu),
+        )
+        if op.name == "normalize":
+            normalize(call, more)
+        elif op.name == "normalize_input":
+            normalize_input(call, more)
+        else:
+            scale(call, make_rows(machine(gpu), axes, None, True, *(x.layout for x in call.sources)))
+    return deliver(gpu, block, shape, dtype, into)
+
+
+def run_statistics(
+    gpu: Any, op: Op, inputs: tuple, shape: Shape, dtype: np.dtype, params: dict, into: Tensor | None
+) -> Buffer | None:
+    """Run the family `statistics`."""
+    block, count = gpu.allocator.allocate(prod(shape)), sources_of(op)
+    if block.words:
+        known = [statistics(gpu, x) for x in inputs[count:]]
+        fold(gpu, op.name, params["axes"], float(params.get("eps", 0)), inputs[:count][::-1], block, known)
     return deliver(gpu, block, shape, dtype, into)
 
 
 def sources_of(op: Op) -> int:
-    """How many inputs have elements of rows: one, and a gradient. Others are a weight and a bias."""
-    return 2 if op.name.endswith("_input") else 1
+    """How many inputs have elements of rows: one, and a gradient. Others are weights and statistics."""
+    return 2 if op.name.endswith(("_input", "_sums")) else 1
 
 
-def scale(gpu: Any, op: str, rows: Rows, sources: list[Block], target: Block, eps: float) -> None:
-    """Note the dispatches."""
-    plan, second = rows.plans[0], rows.plans[-1]
-    macros = {f"OP_{op}": 1, "FLOATING": 1, "INPUTS": len(sources)}
-    shape = {"ALONG": plan.along, "ACROSS": plan.across}
-    bindings, at = [target, *sources], 0
+def statistics(gpu: Any, x: Tensor) -> Block | Span:
+    """The words of a row's statistics, dense and where a kernel can count them in rows."""
+    words = x.layout.shape[-1]
+    if x.layout.is_contiguous and start(x) % words == 0:
+        return x.buffer.data.part(x.layout.offset, x.layout.size)
+    block = gpu.allocator.allocate(x.layout.size)
+    copy_to(gpu, x, block, View.dense(x.layout.shape))
+    return block
+
+
+class Call(NamedTuple):
+    """One call of a row: its inputs, and the tensor that it writes.
+
+    Attributes
+    ----------
+    sources : sequence of Tensor
+        What is brought to scale, and perhaps a gradient.
+    known : sequence of Block or Span
+        Statistics of the rows.
+    """
+
+    gpu: Any
+    op: str
+    axes: tuple[int, ...]
+    eps: float
+    sources: Sequence[Tensor]
+    known: Sequence[Block | Span]
+    target: Tensor
+
+    def then(self, op: str, x: Tensor) -> None:
+        """Note another op that changes the result."""
+        layout, dtype = self.target.layout, self.target.dtype
+        elementwise.run(self.gpu, registry[op], (self.target, x), layout.shape, dtype, {}, self.target)
+
+    def folded(self, op: str, *known: Block | Span) -> Block:
+        """Statistics of the rows, folded now."""
+        words = prod(kept_shape(self.target.layout.shape, self.axes)) * WORDS[op][1]
+        block, count = self.gpu.allocator.allocate(words), sources_of(registry[op])
+        fold(self.gpu, op, self.axes, self.eps, self.sources[:count], block, known)
+        return block
+
+
+def normalize(call: Call, affine: list[Tensor]) -> None:
+    """Scaled by the weight and shifted by the bias in the same dispatch, if they lie alike."""
+    (x,), shape = call.sources, call.target.layout.shape
+    layouts = [p.layout.expand(shape) for p in affine]
+    alike = len({tuple(s for n, s in zip(shape, v.strides) if n != 1) for v in layouts}) == 1
+    fused = affine if alike and len(affine) == 2 else [lift(n, x.dtype, call.gpu) for n in (1.0, 0.0)]
+    rows = make_rows(machine(call.gpu), call.axes, fused[0].layout.expand(shape), not call.known, x.layout)
+    if not rows.held and not call.known:
+        call = call._replace(known=[call.folded("moments")])
+    scale(call, rows, fused, rows.step)
+    if fused is not affine:
+        for op, p in zip(("mul", "add"), affine):
+            call.then(op, p)
+
+
+def normalize_input(call: Call, weight: list[Tensor]) -> None:
+    """With a weight for each row in the same dispatch, if those lie evenly."""
+    gpu, axes, (x, g), shape = call.gpu, call.axes, call.sources, call.target.layout.shape
+    if weight and not constant_along(weight[0].shape, axes):
+        product = wrap(Buffer(gpu.allocator.allocate(prod(shape))), View.dense(shape), x.dtype, gpu)
+        elementwise.run(gpu, registry["mul"], (g, weight[0]), shape, x.dtype, {}, product)
+        call, weight = call._replace(sources=(x, product)), []
+    kept = kept_shape(shape, axes)
+    steps = joint(list(range(len(kept))), weight[0].layout.expand(kept))[0] if weight else Axes((), ())
+    fused = weight if len(steps.strides) < 2 and weight else [lift(1.0, x.dtype, gpu)]
+    rows = make_rows(machine(gpu), axes, None, not call.known, *(source.layout for source in call.sources))
+    if not rows.held and not call.known:
+        call = call._replace(known=[call.folded("normalize_sums", call.folded("moments"))])
+    scale(call, rows, fused, steps.strides[0] if fused is weight and steps.strides else 0)
+    if weight and fused is not weight:
+        call.then("mul", weight[0])
+
+
+def fold(
+    gpu: Any,
+    op: str,
+    axes: tuple[int, ...],
+    eps: float,
+    sources: Sequence[Tensor],
+    target: Block,
+    known: Sequence[Block | Span] = (),
+) -> None:
+    """Note the dispatches that fold rows into statistics, or into what an op of the family `norm` needs."""
+    plans = make_rows(machine(gpu), axes, None, False, *(x.layout for x in sources)).plans
+    count = plans[0].folded.size * plans[0].along
+    if known:
+        plans = (plans[0]._replace(tail=known[0].offset // WORDS["moments"][1]), *plans[1:])
+    what = Fold({**macros_of(op), "NORM": 1}, plans, WORDS[op], (count, eps))
+    launch(gpu, what, [x.buffer.data for x in sources], target, known)
+
+
+def scale(call: Call, rows: Rows, affine: Sequence[Tensor] = (), step: int = 0) -> None:
+    """Note the dispatch that holds rows or looks at them a second time, and what it needs to know before."""
+    gpu, sources, known = call.gpu, call.sources, call.known
+    plan, words = rows.plans[0], 1
     if not rows.held:
-        states, words = WORDS[op]
-        results = plan.kept.size * plan.across
-        folds = gpu.allocator.allocate(words * results)
-        count = plan.folded.size * plan.along
-        fold = Fold({**macros, "NORM": 1}, rows.plans, (states, words), (count, eps))
-        launch(gpu, fold, sources, folds)
-        bindings.append(folds)
-        at = folds.offset // words
+        known = known or [call.folded(call.op)]
+        words = WORDS[FOLDED.get(call.op, call.op)][1]
+    target = call.target.buffer.data
+    second, *more = [*sources[1:], *affine, sources[0]]
     push = PUSH(
-        plan.kept.size,
-        plan.folded.size,
-        eps,
-        at,
-        target.offset,
-        sources[0].offset + plan.offset,
-        sources[-1].offset + second.offset,
+        *(plan.kept.size, plan.folded.size, call.eps, known[0].offset // words if known else 0),
+        *(target.offset, start(sources[0]), start(second), start(more[0]) if more else 0),
         *rows.axes,
     )
-    shader = gpu.shaders.get("norm", {**macros, **shape, "HELD": rows.held}, plan.constants)
+    macros = {**macros_of(call.op), "ALONG": plan.along, "ACROSS": plan.across, "HELD": rows.held}
+    shader = gpu.shaders.get("norm", macros, (*plan.constants, step % 2**32))
     group = plan.lanes.group
     work = plan.work if rows.held else (-(-plan.kept.size * plan.folded.size // group), group, 1)
+    bindings = [target, *(x.buffer.data for x in (*sources, *affine)), *(() if rows.held else known)]
     gpu.queue.dispatch(shader, groups(gpu, *work), push, bindings)
 
 
+def macros_of(op: str) -> dict[str, int]:
+    return {f"OP_{op}": 1, "FLOATING": 1, "INPUTS": sources_of(registry[op])}
+
+
 @lru_cache(maxsize=4096)
-def make_rows(machine: Machine, axes: tuple[int, ...], *views: View) -> Rows:
-    """Choose how rows are spread over lanes."""
+def make_rows(
+    machine: Machine, axes: tuple[int, ...], weight: View | None, may_hold: bool, *views: View
+) -> Rows:
+    """Choose how rows are spread over lanes.
+
+    Parameters
+    ----------
+    machine : Machine
+    axes : tuple of int
+        Along which rows lie.
+    weight : View, optional
+        Of a weight for each element.
+    may_hold : bool
+        Whether lanes may keep rows instead of reading them twice.
+    *views : View
+        Of the inputs.
+    """
     shape = views[0].shape
-    to = View.dense(shape)
-    kept = joint([a for a in range(len(shape)) if a not in axes], to, *views)
-    folded = joint(list(axes), to, *views)
+    walked = (View.dense(shape), *views, *([] if weight is None else [weight]))
+    kept = joint([a for a in range(len(shape)) if a not in axes], *walked)
+    folded = joint(list(axes), *walked)
     if len(kept[0].shape) + len(folded[0].shape) > MAX_AXES:
         raise Unsupported(
             f"rows along axes {axes} of shape {shape} lie along more than {MAX_AXES} axes that cannot be "
             "merged: make the inputs contiguous first"
         )
     beside = kept[1].reach < folded[1].reach
-    aligned = all(view.offset % FOUR == 0 for view in views)
     inner, outer = (kept, folded) if beside else (folded, kept)
-    fours = aligned and all(in_fours(i, o, False) for i, o in zip(inner, outer))
+    count = 1 + len(views)
+    fours = all(view.offset % FOUR == 0 for view in views)
+    fours = fours and all(in_fours(i, o, False) for i, o in zip(inner[:count], outer))
     along, across = (FOUR if fours and not beside else 1), (FOUR if fours and beside else 1)
-    held, lanes = hold(machine, kept[0].size, folded[0].size // along, beside, along)
+    held, lanes = 0, Lanes(1, 1, 1)
+    if may_hold:
+        held, lanes = hold(machine, kept[0].size, folded[0].size // along, beside, along)
     if held:
         across = 1
-    kept = [shortened(a, across) for a in kept]
-    folded = [shortened(a, along) for a in folded]
+    step = inner[-1].strides[-1] if weight is not None and max(along, across) == FOUR else 0
+    kept, folded = ([shortened(a, width) for a in axes] for axes, width in ((kept, across), (folded, along)))
     if not held:
         lanes = spread(machine, kept[0].size, folded[0].size, beside, machine.elements // along)
     plans = tuple(
         Plan(k, f, view.offset, along, across, 0, beside, lanes)
         for k, f, view in zip(kept[1:], folded[1:], views)
     )
-    return Rows(kept[0], folded[0], plans, held)
+    return Rows(tuple(kept), tuple(folded), plans, held, step)
 
 
 def joint(axes: list[int], *views: View) -> list[Axes]:
@@ -195,10 +323,11 @@ def hold(machine: Machine, rows: int, loads: int, beside: bool, along: int) -> t
 
 def variants() -> Iterator[tuple[str, Macros]]:
     """Template and macros of every shader that this file asks for."""
+    for op in (*rows_of("norm"), *rows_of("statistics")):
+        if op.name in WORDS:
+            yield from folds({**macros_of(op.name), "NORM": 1})
     for op in rows_of("norm"):
-        macros = {f"OP_{op.name}": 1, "FLOATING": 1, "INPUTS": sources_of(op)}
-        yield from folds({**macros, "NORM": 1})
         for along, across in WIDTHS:
             powers = range((HELD // along).bit_length()) if across == 1 else ()
             for held in (0, *(1 << power for power in powers)):
-                yield "norm", {**macros, "ALONG": along, "ACROSS": across, "HELD": held}
+                yield "norm", {**macros_of(op.name), "ALONG": along, "ACROSS": across, "HELD": held}

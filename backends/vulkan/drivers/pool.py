@@ -1,4 +1,4 @@
-"""Pooling: glsl/pool.comp, and by index with the kernels of the indexing families."""
+"""Pooling: glsl/pool.comp, and by given indices with the kernels of the indexing families."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tinyadept.dtypes import float32
 from tinyadept.ops.table import Op
 from tinyadept.tensor import Buffer, Tensor
 from tinyadept.view import Shape, row_major
@@ -22,12 +23,14 @@ from .elementwise import dtypes_of, rows_of
 from .index import Sums, add_runs, gather, put_apart, start
 
 SHARES = {"padded": 1, "inside": 2}
+LARGE = 1 << 16  # elements from which a kernel of its own for a size of windows is worth building
+UNROLLED = 64  # turns at most
 
 
 def pool(
     gpu: Any, op: Op, inputs: tuple, shape: Shape, dtype: np.dtype, params: dict, into: Tensor | None = None
 ) -> Buffer | None:
-    """Run the family `pool`: `pool_index` and `avg_pool`."""
+    """Run the family `pool`."""
     (x,) = inputs
     out = slide(gpu, op, x, x.shape[2:], shape, params, prod(params["kernel"]))
     return deliver(gpu, out, shape, dtype, into)
@@ -36,13 +39,24 @@ def pool(
 def pool_back(
     gpu: Any, op: Op, inputs: tuple, shape: Shape, dtype: np.dtype, params: dict, into: Tensor | None = None
 ) -> Buffer | None:
-    """Run the family `pool_back`: `pool_put` and `avg_pool_input`."""
-    if op.name == "pool_put":
+    """Run the family `pool_back`."""
+    geometry = known_windows(op, inputs, params)
+    if geometry is None:
         out = put_back(gpu, op, inputs[0], inputs[1], shape, params["apart"])
     else:
-        over = (-(-k // s) for k, s in zip(params["kernel"], params["stride"]))  # windows over a cell
-        out = slide(gpu, op, inputs[0], shape[2:], shape, params, prod(over))
+        dilation = geometry.get("dilation", (1,) * len(shape))
+        sizes = zip(geometry["kernel"], geometry["stride"], dilation)
+        over = ((k - 1) * d // s + 1 for k, s, d in sizes)  # windows over a cell
+        out = slide(gpu, op, inputs[0], shape[2:], shape, geometry, prod(over), *inputs[1:])
     return deliver(gpu, out, shape, dtype, into)
+
+
+def known_windows(op: Op, inputs: tuple, params: dict) -> dict | None:
+    """The geometry of windows, if a kernel of glsl/pool.comp can go by it."""
+    if op.name != "pool_put":
+        return params
+    fits = inputs[0].dtype.kind == "f" and inputs[1].layout.is_contiguous
+    return params.get("geometry") if fits else None
 
 
 def pool_take(
@@ -76,7 +90,16 @@ def put_back(gpu: Any, op: Op, g: Tensor, index: Tensor, shape: Shape, apart: bo
     return add_runs(gpu, op, g, index, shape, how)
 
 
-def slide(gpu: Any, op: Op, x: Tensor, cells: Shape, shape: Shape, params: dict, turns: int) -> Block:
+def slide(
+    gpu: Any,
+    op: Op,
+    x: Tensor,
+    cells: Shape,
+    shape: Shape,
+    params: dict,
+    turns: int,
+    winners: Tensor | None = None,
+) -> Block:
     """Fresh words: a kernel of glsl/pool.comp that loops `turns` times for each element of `shape`."""
     gpu.check(x.dtype, op.name)
     out = gpu.allocator.allocate(prod(shape))
@@ -84,15 +107,20 @@ def slide(gpu: Any, op: Op, x: Tensor, cells: Shape, shape: Shape, params: dict,
         return out
     rank, divisor = len(cells), params.get("divisor", 1)
     mode = SHARES.get(divisor, 0) if isinstance(divisor, str) else 0
-    head = [out.words, shape[1], *three(cells, 1), *three(params["windows"], 1), *three(params["kernel"], 1)]
-    head += [*three(params["stride"], 1), *three(params["padding"], 0)]
-    head += three(params.get("dilation", (1,) * rank), 1)
-    head += [start(x), *x.layout.strides[:2], *three(x.layout.strides[2:], 0), out.offset, mode]
-    shader = gpu.shaders.get("pool", {f"OP_{op.name}": 1, "IN": x.dtype.name.upper()}, (gpu.local,))
+    sizes = (params["kernel"], params["stride"], params.get("dilation", (1,) * rank))
+    kernel, stride, dilation = (three(size, 1) for size in sizes)
+    head = [out.words, shape[1], *three(cells, 1), *three(params["windows"], 1), *kernel]
+    head += [*stride, *three(params["padding"], 0), *dilation]
+    head += [start(x), *x.layout.strides[:2], *three(x.layout.strides[2:], 0), out.offset]
+    head += [mode if winners is None else start(winners), 0.0 if mode else float(divisor)]
     piece = min(turns, loops.longest(gpu, out.words))
+    fixed = out.words >= LARGE and piece == turns <= UNROLLED
+    constants = (gpu.local, *((1, *kernel, *stride, *dilation) if fixed else (0,)))
+    shader = gpu.shaders.get("pool", {f"OP_{op.name}": 1, "IN": x.dtype.name.upper()}, constants)
+    bindings = [out, x.buffer.data, *([] if winners is None else [winners.buffer.data])]
     for first in range(0, turns, piece):
-        push = pack(*head, 0.0 if mode else float(divisor), first, min(turns, first + piece))
-        gpu.queue.dispatch(shader, loops.grid(gpu, out.words, piece), push, (out, x.buffer.data))
+        push = pack(*head, first, min(turns, first + piece))
+        gpu.queue.dispatch(shader, loops.grid(gpu, out.words, piece), push, bindings)
     return out
 
 
@@ -102,5 +130,5 @@ FAMILIES = {"pool": pool, "pool_back": pool_back, "pool_take": pool_take}
 def variants() -> Iterator[tuple[str, Macros]]:
     """Template and macros of every shader that this file asks for."""
     for op in (*rows_of("pool"), *rows_of("pool_back")):
-        if op.name != "pool_put":  # a row that the indexing families' kernels compute
-            yield from (("pool", {f"OP_{op.name}": 1, "IN": dtype.name.upper()}) for dtype in dtypes_of(op))
+        dtypes = (float32,) if op.name == "pool_put" else dtypes_of(op)  # others are the indexing families'
+        yield from (("pool", {f"OP_{op.name}": 1, "IN": dtype.name.upper()}) for dtype in dtypes)

@@ -173,14 +173,16 @@ class Fold(NamedTuple):
     sizes: tuple[float, float]
 
 
-def launch(gpu: Any, fold: Fold, sources: Sequence[Block], target: Block) -> None:
-    """Note the dispatches that fold views of the sources into dense `target`."""
+def launch(
+    gpu: Any, fold: Fold, sources: Sequence[Block], target: Block, known: Sequence[Block | Span] = ()
+) -> None:
+    """Note the dispatches that fold views of the sources into dense `target`; `known` is bound behind."""
     plan, (words, result) = fold.plans[0], fold.words
     macros = {**fold.macros, "ALONG": plan.along, "ACROSS": plan.across}
     starts = [source.offset + plan.offset for source, plan in zip(sources, fold.plans)]
     if plan.parts == 1:
         push = packed(fold.plans, fold.sizes, target.offset // result, starts)
-        dispatch(gpu, {**macros, "PARTS": 0, "MERGE": 0}, plan, push, (target, *sources))
+        dispatch(gpu, {**macros, "PARTS": 0, "MERGE": 0}, plan, push, (target, *sources, *known))
         return
     results = plan.kept.size * plan.across
     # The place of the result says which half: where folds follow each other and results lie side by side,
@@ -190,7 +192,7 @@ def launch(gpu: Any, fold: Fold, sources: Sequence[Block], target: Block) -> Non
     states = scratch.part(target.first // ALIGNMENT % 2 * (size + apart), size)
     at = states.offset // words
     push = packed(fold.plans, fold.sizes, at, starts)
-    dispatch(gpu, {**macros, "PARTS": 1, "MERGE": 0}, plan, push, (states, *sources))
+    dispatch(gpu, {**macros, "PARTS": 1, "MERGE": 0}, plan, push, (states, *sources, *known))
     merge = merging(machine(gpu), results, plan.parts)
     push = packed((merge,) * len(sources), fold.sizes, target.offset // result, [at] * len(sources))
     macros.update(ALONG=1, ACROSS=1, PARTS=0, MERGE=1)
@@ -265,7 +267,7 @@ def in_fours(inner: Axes, outer: Axes, odd: bool) -> bool:
 def shortened(axes: Axes, width: int) -> Axes:
     if width == 1:
         return axes
-    return Axes((*axes.shape[:-1], axes.shape[-1] // width), (*axes.strides[:-1], width))
+    return Axes((*axes.shape[:-1], axes.shape[-1] // width), (*axes.strides[:-1], axes.strides[-1] * width))
 
 
 def spread(machine: Machine, kept: int, folded: int, beside: bool, loads: int) -> Lanes:

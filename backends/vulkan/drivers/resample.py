@@ -21,6 +21,9 @@ from .conv import three
 from .copying import deliver
 from .elementwise import rows_of
 from .index import start
+from .reduce import FOUR
+
+LONG_LOOPS = ("resample_input", "linear")  # of which a lane had better do few
 
 
 def run(
@@ -36,13 +39,14 @@ def run(
             cells, results = results, cells
         table, longest = rows(cells, results, params["mode"], params["corners"], params["scales"])
         held = gpu.store(table)
-        turns = longest if op.name == "resample_input" else 8
+        width = FOUR if shape[-1] % FOUR == 0 and (op.name, params["mode"]) != LONG_LOOPS else 1
+        turns = (longest if op.name == "resample_input" else 8) * width
         push = pack(
-            *(out.words, *three(results, 1), *three(cells, 1), start(x), *x.layout.strides[:2]),
+            *(out.words // width, *three(results, 1), *three(cells, 1), start(x), *x.layout.strides[:2]),
             *(*three(x.layout.strides[2:], 0), shape[1], out.offset, held.offset),
         )
-        shader = gpu.shaders.get("resample", macros(op, params["mode"]), (gpu.local,))
-        grid = loops.grid(gpu, out.words, turns)
+        shader = gpu.shaders.get("resample", macros(op, params["mode"], width), (gpu.local,))
+        grid = loops.grid(gpu, out.words // width, turns)
         gpu.queue.dispatch(shader, grid, push, (out, x.buffer.data, held))
     return deliver(gpu, out, shape, dtype, into)
 
@@ -60,11 +64,13 @@ def rows(cells: Shape, results: Shape, mode: str, corners: bool, scales: tuple) 
     return np.concatenate(parts), turns
 
 
-def macros(op: Op, mode: str) -> dict[str, int]:
-    return {f"OP_{op.name}": 1, "LINEAR": int(mode == "linear")}
+def macros(op: Op, mode: str, width: int) -> dict[str, int]:
+    return {f"OP_{op.name}": 1, "LINEAR": int(mode == "linear"), "WIDTH": width}
 
 
 def variants() -> Iterator[tuple[str, Macros]]:
     """Template and macros of every shader that this file asks for."""
     for op in rows_of("resample"):
-        yield from (("resample", macros(op, mode)) for mode in ("nearest", "linear"))
+        for mode in ("nearest", "linear"):
+            widths = (1,) if (op.name, mode) == LONG_LOOPS else (1, FOUR)
+            yield from (("resample", macros(op, mode, width)) for width in widths)

@@ -17,6 +17,7 @@ from ..queue import pack
 from ..shaders import Macros
 from . import loops, matmul
 from .conv_product import Product, dense_cells, start
+from .joining import Finish
 
 SIDES = (2, 4)
 MOST_WORDS = 1 << 26  # of transformed cells at a time
@@ -47,12 +48,12 @@ def multiply(
     how: Product,
     left: Tensor,
     right: Tensor,
-    bias: Tensor | None,
+    finish: Finish,
     out: Block,
     dtype: np.dtype,
     side: int,
 ) -> None:
-    """Note what computes the op, with the bias, to dense words, in tiles of ``side × side`` results."""
+    """Note what computes the op, finished, to dense words, in tiles of ``side × side`` results."""
     right = dense_cells(gpu, right)
     spots, channels, rows = (side + 2) ** 2, how.groups * how.inners, how.groups * how.rows
     tiles = tuple(-(-n // side) for n in how.places)
@@ -64,7 +65,7 @@ def multiply(
         cells = gpu.allocator.allocate(spots * channels * pitch)
         sums = gpu.allocator.allocate(spots * rows * pitch)
         part = out.part(first * rows * prod(how.places), samples * rows * prod(how.places))
-        given = (how, left, right, bias, first, samples, tiles, pitch)
+        given = (how, left, right, finish, first, samples, tiles, pitch)
         if not first:
             run(gpu, "weight", side, weights, sums, rows * how.inners, 1, *given)
         run(gpu, "input", side, cells, sums, channels * pitch, 1, *given)
@@ -85,7 +86,7 @@ def run(
     how: Product,
     left: Tensor,
     right: Tensor,
-    bias: Tensor | None,
+    finish: Finish,
     first: int,
     samples: int,
     tiles: tuple[int, ...],
@@ -104,18 +105,21 @@ def run(
         *(samples, how.groups, how.rows, how.inners, *how.places, *how.cells, *lows, *tiles, pitch),
         *(begin, group, row, inner, *taps),
         *(start(right) + first * sample, sample, channel),
-        *(sums.offset, *((-1, 0) if bias is None else (start(bias), bias.layout.strides[0])), target.offset),
+        *(sums.offset, *finish.words, target.offset),
     )
-    shader = gpu.shaders.get("winograd", macros_of(stage, side, strict), (gpu.local,))
+    constants = (gpu.local, finish.activation) if stage == "output" else (gpu.local,)
+    shader = gpu.shaders.get("winograd", macros_of(stage, side, strict, finish.activation), constants)
     x, w = right.buffer.data, left.buffer.data
-    bindings = (target, sums, x, w, w if bias is None else bias.buffer.data)
+    bindings = (target, sums, x, w, finish.bound(w))
     if stage != "output":  # which alone reads the sums
         bindings = (target, x, x, w, w)
     gpu.queue.dispatch(shader, loops.grid(gpu, lanes, turns + 60), push, bindings)
 
 
-def macros_of(stage: str, side: int, strict: bool) -> dict[str, int]:
-    return {f"STAGE_{stage}": 1, "SIDE": side, "STRICT": int(strict and stage == "output")}
+def macros_of(stage: str, side: int, strict: bool, activation: int = 0) -> dict[str, int]:
+    last = stage == "output"
+    macros = {f"STAGE_{stage}": 1, "SIDE": side, "STRICT": int(strict and last)}
+    return {**macros, "ACTIVATED": int(activation > 0 and last)}
 
 
 def variants() -> Iterator[tuple[str, Macros]]:
@@ -123,3 +127,4 @@ def variants() -> Iterator[tuple[str, Macros]]:
     for side in SIDES:
         for stage in ("weight", "input", "output"):
             yield from (("winograd", macros_of(stage, side, s)) for s in {stage == "output", False})
+        yield "winograd", macros_of("output", side, False, 1)

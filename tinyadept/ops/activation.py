@@ -1,0 +1,56 @@
+"""Activations that products apply to their results as they write them: ``act(x ⊛ w + b)`` in one pass."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..tape import mode
+from ..tensor import Tensor, wrap
+from ..view import View
+from .table import Op, apply, finish, registry
+
+# Rows of one input and no parameters; glsl/activation.glsl numbers them in this order.
+ACTIVATIONS = ("", "relu", "silu", "gelu", "gelu_tanh", "sigmoid", "tanh")
+
+
+def activate(y: np.ndarray, activation: str) -> np.ndarray:
+    """What a row makes of an array, which may be overwritten."""
+    if activation == "relu":
+        return np.maximum(y, y.dtype.type(0), out=y)
+    return registry[activation].forward(y) if activation else y
+
+
+def activated(op: Op, inputs: tuple, params: dict) -> Tensor:
+    """Run a row that takes an activation.
+
+    The tape gets two steps, the product and the activation, whose gradient is that of its row. Between them
+    nothing is kept: where that gradient needs more than the result, and for integers, two ops run.
+
+    Raises
+    ------
+    ValueError
+        If there is no such activation.
+    """
+    params = dict(params)
+    activation = params.pop("activation")
+    if activation not in ACTIVATIONS:
+        expected = ", ".join(ACTIVATIONS[1:])
+        raise ValueError(f"{op.name}: activation {activation!r}: expected one of {expected}")
+    if not activation:
+        return apply(op, inputs, params)
+    after = registry[activation]
+    inputs, shape, dtype = op.family.infer(op, inputs, params)
+    recorded = mode.grad and any(x.requires_grad for x in inputs)
+    if dtype.kind != "f" or (recorded and reads_input(after)):
+        return apply(after, (apply(op, inputs, params),), {})
+    backend = inputs[0].backend
+    buffer = backend.run(op, inputs, shape, dtype, {**params, "activation": activation})
+    product, out = (wrap(buffer, View.dense(shape), dtype, backend) for _ in range(2))
+    finish(op, product, inputs, params)
+    return finish(after, out, (product,), {})
+
+
+def reads_input(op: Op) -> bool:
+    """Whether the gradient of an op of one input needs what that held."""
+    plan = op.plan((True,))
+    return plan is not None and any(plan[1] or ())
