@@ -121,7 +121,7 @@ def columns(
     ahead: int = 0,
     one: bool = False,
 ) -> np.ndarray:
-    """What the windows of a piece see, one column a position, below it a `one` if asked: (G, C/G·K, n·run)."""
+    """What the windows of a piece see, one column a position, perhaps above a `one`: (G, C/G·K, n·run)."""
     x = piece.window(x, kernel, stride, dilation, ahead)
     n, c, *steps = x.strides
     cells = tuple(s * d for s, d in zip(steps, dilation))
