@@ -14,10 +14,12 @@ import numpy as np
 
 from .. import dtypes
 from ..tensor import Tensor
+from .create import zeros
 from .elementwise import where
+from .index import take_along
 from .move import cat
 from .norm import softmax, through
-from .table import Family, define, met
+from .table import Family, amended, define, met
 
 SCORES_BYTES = 4 << 20  # of scores held at a time by the reference
 
@@ -230,6 +232,52 @@ attention_input = define(  # the gradients of q, k and v, each flattened, one be
     takes="strict float",
     joint=True,
     ulps=8.0,
+)
+
+
+# --- keys and values that are kept --------------------------------------------------------------------
+
+
+def infer_append(op: Any, inputs: tuple, params: dict) -> tuple:
+    """base (B, K, L, D), new (B, K, T, D) and start (B,) give what `base` becomes."""
+    (base, new), dtype = met(op, inputs[:2])
+    start, b, given = inputs[2], base.shape, new.shape
+    if not len(b) == len(given) == 4 or (*b[:2], b[3]) != (*given[:2], given[3]) or given[2] > b[2]:
+        raise ValueError(
+            f"append: base {b} and new {given}: expected (B, K, L, D) and (B, K, T, D), T at most L"
+        )
+    if start.shape != b[:1] or start.dtype != dtypes.int32:
+        raise ValueError(
+            f"append: start has shape {start.shape} and dtype {start.dtype.name}, expected {b[:1]} and int32"
+        )
+    return (base, new, start), b, dtype
+
+
+def append_into(base: np.ndarray, new: np.ndarray, start: np.ndarray) -> None:
+    room = base.shape[2] - new.shape[2]
+    for sample, first in enumerate(start.tolist()):
+        if not 0 <= first <= room:
+            raise IndexError(f"append: index {first} is out of range for {room + 1} entries")
+        base[sample, :, first : first + new.shape[2]] = new[sample]
+
+
+def window_of(g: Tensor, new: Tensor, start: Tensor) -> Tensor:
+    """What stands where `new` was put: (B, K, T, D)."""
+    rows = start.reshape(-1, 1, 1, 1) + counted(new.shape[2], new).reshape(-1, 1)
+    return take_along(g, rows.expand(new.shape), axis=2)
+
+
+keeping = Family("append", infer_append)
+
+append = define(  # written over `base`, only the new rows are touched
+    keeping,
+    "append",
+    amended(append_into),
+    lambda g, out, base, new, start: append(g, zeros(new.shape, g), start),
+    lambda g, out, base, new, start: window_of(g, new, start),
+    None,
+    takes="strict float",
+    amend=append_into,
 )
 
 

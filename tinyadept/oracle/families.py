@@ -245,6 +245,13 @@ def attention_case(d: Drawer) -> tuple[list, dict]:
     return [*outer, *inputs, *rest], {"scale": d.draw(st.sampled_from((0.3, 1.0)))}
 
 
+def append_case(d: Drawer) -> tuple[list, dict]:
+    b, heads, length, width = d.int(0, 3), d.int(1, 3), d.int(1, 6), d.int(1, 5)
+    count = d.int(0, length)
+    base, new = d.floats((b, heads, length, width)), d.floats((b, heads, count, width))
+    return [base, new, d.ints((b,), 0, length - count + 1)], {}
+
+
 def rotary_case(d: Drawer) -> tuple[list, dict]:
     length, pairs = d.int(1, 5), d.int(1, 5)
     x = (d.int(0, 2), d.int(1, 3), d.int(0, 4), 2 * pairs + d.int(0, 2))
@@ -445,6 +452,7 @@ FAMILIES: dict[str, Callable[[Drawer], tuple[list, dict]]] = {
     "linear": linear_case,
     "entropy": entropy_case,
     "attention": attention_case,
+    "append": append_case,
     "rotary": rotary_case,
     "norm": norm_case,
     "random": random_case,
