@@ -115,7 +115,7 @@ def gpt2_files(folder: Path) -> tuple[dict[str, int], list[tuple[str, ...]]]:
             pairs = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
             return json.loads((folder / vocabulary).read_text(encoding="utf-8")), pairs
     raise FileNotFoundError(
-        f"{folder}: found neither tokenizer.json, nor vocab.json and merges.txt, nor encoder.json and vocab.bpe"
+        f"{folder}: found no tokenizer.json, no vocab.json and merges.txt, and no encoder.json and vocab.bpe"
     )
 
 
