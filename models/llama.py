@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
@@ -44,6 +45,10 @@ class Config:
     tie_word_embeddings: bool = True
 
 
+# Of a layer's number and its q, k and v, not rotated yet, makes what the queries take: (B, H, T, D).
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+
+
 class Attention(nn.Module):
     def __init__(self, config: Config):
         super().__init__()
@@ -54,26 +59,14 @@ class Attention(nn.Module):
         self.v_proj = nn.Linear(c, self.shared * d, bias=False)
         self.o_proj = nn.Linear(self.heads * d, c, bias=False)
 
-    def forward(self, x: Tensor, place: Place, cache: KeyValueCache | None, layer: int) -> Tensor:
+    def forward(self, x: Tensor, attend: Attend, layer: int) -> Tensor:
         b, t, _ = x.shape
         q, k, v = (
             y.reshape(b, t, -1, self.width).permute(0, 2, 1, 3)  # (B, H or K, T, D)
             for y in (self.q_proj(x), self.k_proj(x), self.v_proj(x))
         )
-        q, k = (rotary_embedding(y, place.table, place.positions) for y in (q, k))
-        if cache is not None:
-            k, v = cache.append(layer, k, v)  # (B, K, capacity, D)
-        y = rows.attention(q, k, v, place.start, scale=1 / sqrt(self.width))
+        y = attend(layer, q, k, v)
         return self.o_proj(y.permute(0, 2, 1, 3).reshape(b, t, self.heads * self.width))
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where the tokens of a call stand."""
-
-    start: Tensor  # (B,), tokens before the first
-    positions: Tensor  # (B, T)
-    table: Tensor  # (capacity, D), of `rotary_table`
 
 
 class MLP(nn.Module):
@@ -97,8 +90,8 @@ class Layer(nn.Module):
         self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
-    def forward(self, x: Tensor, place: Place, cache: KeyValueCache | None) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), place, cache, self.number)
+    def forward(self, x: Tensor, attend: Attend) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), attend, self.number)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
@@ -138,7 +131,13 @@ class Llama(nn.Module):
         table = rotary_table(config.max_position_embeddings, config.head_dim, config.rope_theta)
         self.register_buffer("table", table, persistent=False)
 
-    def forward(self, ids: Tensor, cache: KeyValueCache | None = None, last: bool = False) -> Tensor:
+    def forward(
+        self,
+        ids: Tensor,
+        cache: KeyValueCache | None = None,
+        last: bool = False,
+        attend: Attend | None = None,
+    ) -> Tensor:
         """Logits.
 
         Parameters
@@ -149,6 +148,8 @@ class Llama(nn.Module):
             Of the tokens before these, which join them.
         last : bool
             Whether only the logits behind the last token are wanted, (B, 1, V).
+        attend : callable, optional
+            How queries attend, if not to the tokens of this call and those of the cache.
 
         Raises
         ------
@@ -157,22 +158,34 @@ class Llama(nn.Module):
         IndexError
             If an id is not in the vocabulary, or the cache is full.
         """
-        b, t = ids.shape
+        t = ids.shape[1]
         if t > self.context:
             raise ValueError(f"Llama: {t} tokens, expected at most {self.context}")
+        attend = attend or self.attending(ids, cache)
+        x = self.model.embed_tokens(ids)  # (B, T, C)
+        for layer in self.model.layers:
+            x = layer(x, attend)
+        if cache is not None:
+            cache.advance(t)
+        x = self.model.norm(x[:, -1:] if last else x)
+        return F.linear(x, self.model.embed_tokens.weight) if self.lm_head is None else self.lm_head(x)
+
+    def attending(self, ids: Tensor, cache: KeyValueCache | None) -> Attend:
+        """Each token sees itself and those before it."""
+        b, t = ids.shape
         if cache is None:
             start = zeros(b, dtype="int32", device=ids.backend)
             positions = arange(t, device=ids.backend).expand(b, t)
         else:
             start, positions = cache.start, cache.positions(t)
-        place = Place(start, positions, self.table)
-        x = self.model.embed_tokens(ids)  # (B, T, C)
-        for layer in self.model.layers:
-            x = layer(x, place, cache)
-        if cache is not None:
-            cache.advance(t)
-        x = self.model.norm(x[:, -1:] if last else x)
-        return F.linear(x, self.model.embed_tokens.weight) if self.lm_head is None else self.lm_head(x)
+
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            q, k = (rotary_embedding(x, self.table, positions) for x in (q, k))
+            if cache is not None:
+                k, v = cache.append(layer, k, v)  # (B, K, capacity, D)
+            return rows.attention(q, k, v, start, scale=1 / sqrt(self.config.head_dim))
+
+        return attend
 
     def cache(self, batch: int = 1, capacity: int | None = None) -> KeyValueCache:
         """An empty cache for this model, on its device."""
@@ -205,17 +218,15 @@ class Llama(nn.Module):
         path = Path(path)
         if path.suffix == ".gguf":
             file = GGUF(path)
-            config, weights = gguf_config(file), gguf_weights
+            config = gguf_config(file)
+            state = gguf_weights(file, config)
         else:
             path = path / "model.safetensors" if path.is_dir() else path
-            config, file = (
-                told_config(json.loads((path.parent / "config.json").read_text())),
-                io.load(path, "numpy"),
-            )
-            weights = untied
+            config = told_config(json.loads((path.parent / "config.json").read_text()))
+            state = untied(io.load(path, "numpy"), config)
         with init.skipped():
             model = cls(config)
-        model.load_state_dict(weights(file, config), assign=True)
+        model.load_state_dict(state, assign=True)
         return model if device is None else model.to(device)
 
 
