@@ -2,7 +2,8 @@
 
     python scripts/hogwild.py --workers 2 4
 
-Prints what they wrote, steps and tokens per second, and the same for one worker. See tinyadept/text/hogwild.py.
+Prints what they wrote, steps and tokens per second, and the same for one worker. How it works stands in
+tinyadept/text/hogwild.py.
 """
 
 from __future__ import annotations
