@@ -27,7 +27,7 @@ SIZES = {"small": (12, 12, 768), "medium": (24, 16, 1024), "large": (36, 20, 128
 
 @dataclass(frozen=True)
 class Config:
-    """What a GPT-2 is made of, by Hugging Face's names."""
+    """What a GPT-2 is made of, by Hugging Face's names; `dropout` is of embeddings and of what blocks add."""
 
     n_layer: int = 12
     n_head: int = 12
@@ -35,6 +35,7 @@ class Config:
     vocab_size: int = 50257
     n_positions: int = 1024
     layer_norm_epsilon: float = 1e-5
+    dropout: float = 0.0
 
 
 class Conv1D(nn.Module):
@@ -86,10 +87,11 @@ class Block(nn.Module):
         self.attn = Attention(config)
         self.ln_2 = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
         self.mlp = MLP(config)
+        self.drop = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, start: Tensor, cache: KeyValueCache | None) -> Tensor:
-        x = x + self.attn(self.ln_1(x), start, cache, self.layer)
-        return x + self.mlp(self.ln_2(x))
+        x = x + self.drop(self.attn(self.ln_1(x), start, cache, self.layer))
+        return x + self.drop(self.mlp(self.ln_2(x)))
 
 
 class Transformer(nn.Module):
@@ -97,6 +99,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.wte = nn.Embedding(config.vocab_size, config.n_embd)
         self.wpe = nn.Embedding(config.n_positions, config.n_embd)
+        self.drop = nn.Dropout(config.dropout)
         self.h = nn.ModuleList([Block(config, layer) for layer in range(config.n_layer)])
         self.ln_f = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
         init.normal_(self.wte.weight, std=0.02)
@@ -153,7 +156,7 @@ class GPT2(nn.Module):
             start, positions = zeros(b, dtype="int32", device=ids.backend), arange(t, device=ids.backend)
         else:
             start, positions = cache.start, cache.positions(t)
-        x = net.wte(ids) + net.wpe(positions)  # (B, T, C)
+        x = net.drop(net.wte(ids) + net.wpe(positions))  # (B, T, C)
         for block in net.h:
             x = block(x, start, cache)
         if cache is not None:

@@ -4,8 +4,8 @@ Rodionov et al., Hogwild! Inference: parallel LLM generation via concurrent atte
 few blocks: block 0 is the history that all share, block 1 + w is what worker w is writing. Keys are kept
 rotated for their place within their block. A worker reads the blocks in an order of its own: the history, the
 blocks of other workers, its own one last. So one key stands at another position for each worker; instead of
-encoding it again, a *query* is rotated by how far it is from the block's beginning. Shapes: W workers, N = 1 + W
-blocks, L capacity of a block, H heads of queries, K heads of keys and values, D width of a head.
+encoding it again, a *query* is rotated by how far it is from the block's beginning. Shapes: W workers,
+N = 1 + W blocks, L capacity of a block, H heads of queries, K heads of keys and values, D width of a head.
 """
 
 from __future__ import annotations
