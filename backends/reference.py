@@ -47,6 +47,9 @@ class Reference:
             if into is not None and isinstance(op.forward, np.ufunc):
                 op.forward(*arrays, out=self.download(into), casting="unsafe", **params)
                 return None
+            if into is not None and op.amend is not None and only_first(inputs, into):
+                op.amend(self.download(into), *arrays[1:], **params)
+                return None
             out = op.forward(*arrays, **params)
             if into is not None:
                 self.download(into)[...] = out
@@ -56,6 +59,13 @@ class Reference:
         if out.shape != shape:
             raise AssertionError(f"{op.name}: its forward made shape {out.shape}, its family says {shape}")
         return Buffer(out)
+
+
+def only_first(inputs: tuple, into: Tensor) -> bool:
+    """Whether the result is to be written over the first input, and no other shares its memory."""
+    first, *others = inputs
+    alone = all(x.buffer is not into.buffer for x in others)
+    return alone and first.buffer is into.buffer and first.layout == into.layout and first.dtype == into.dtype
 
 
 def keep_freed_memory() -> None:

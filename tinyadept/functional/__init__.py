@@ -1,6 +1,7 @@
 """Everything that can be done to tensors, as functions. Names, argument order and results are PyTorch's."""
 
 from . import boxes
+from .attention import rotary_embedding, rotary_table, scaled_dot_product_attention
 from .convolution import (
     conv1d,
     conv2d,

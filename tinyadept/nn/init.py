@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
 from math import erf, prod, sqrt
-from typing import Any
+from typing import Any, ParamSpec
 
 from ..ops.elementwise import where
 from ..random import Generator, rand, randn
 from ..tape import no_grad
 from ..tensor import Tensor
 
+P = ParamSpec("P")
+skipping: list[bool] = []
 GAINS = {"relu": sqrt(2.0), "tanh": 5 / 3, "selu": 3 / 4}
 LINEAR = (
     "linear",
@@ -43,6 +48,29 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     return GAINS[nonlinearity]
 
 
+@contextmanager
+def skipped() -> Iterator[None]:
+    """Inside, nothing is written: for modules whose values are loaded next."""
+    skipping.append(True)
+    try:
+        yield
+    finally:
+        skipping.pop()
+
+
+def writing(write: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    """An initialiser that the tape does not see, and that `skipped` turns off."""
+
+    @wraps(write)
+    def initialise(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+        if skipping:
+            return args[0]  # type: ignore[return-value]
+        with no_grad():
+            return write(*args, **kwargs)
+
+    return initialise
+
+
 def fans(tensor: Tensor) -> tuple[int, int]:
     """How many inputs one output of a weight (out, in, *kernel) sees, and how many outputs one input reaches.
 
@@ -57,13 +85,13 @@ def fans(tensor: Tensor) -> tuple[int, int]:
     return tensor.shape[1] * field, tensor.shape[0] * field
 
 
-@no_grad()
+@writing
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Uniform numbers between a and b."""
     return tensor.copy_(rand(tensor.shape, generator=generator, device=tensor.backend) * (b - a) + a)
 
 
-@no_grad()
+@writing
 def normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
 ) -> Tensor:
@@ -71,7 +99,7 @@ def normal_(
     return tensor.copy_(randn(tensor.shape, generator=generator, device=tensor.backend) * std + mean)
 
 
-@no_grad()
+@writing
 def trunc_normal_(
     tensor: Tensor,
     mean: float = 0.0,
@@ -100,7 +128,7 @@ def trunc_normal_(
     return tensor
 
 
-@no_grad()
+@writing
 def constant_(tensor: Tensor, val: Any) -> Tensor:
     """One number everywhere."""
     return tensor.fill_(val)

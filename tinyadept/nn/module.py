@@ -251,7 +251,9 @@ class Module:
         """
         return {name: x.detach() for name, x in self._members(Module._own_state, prefix, True, False)}
 
-    def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True) -> Incompatible:
+    def load_state_dict(
+        self, state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False
+    ) -> Incompatible:
         """Copy values into the parameters and buffers, converted to their dtypes and devices.
 
         Parameters
@@ -260,6 +262,9 @@ class Module:
             As `state_dict` returns it.
         strict : bool
             Whether names that are missing or unexpected are an error. Shapes must always fit.
+        assign : bool
+            Whether parameters and buffers take over the given memory instead, if it is of their dtype and on
+            their device: a large model then is never held twice.
 
         Returns
         -------
@@ -292,7 +297,11 @@ class Module:
             raise ValueError("\n    ".join([f"the state does not fit {type(self).__name__}:", *lines]))
         with tape.no_grad():
             for name in both:
-                own[name].copy_(state_dict[name].detach())
+                x, value = own[name], state_dict[name].detach()
+                if assign and x.step is None:
+                    take_over(x, value)
+                else:
+                    x.copy_(value)
         return Incompatible(missing, unexpected)
 
     # --- changes to everything inside ---
@@ -391,6 +400,13 @@ class Module:
         if not inside:
             return f"{type(self).__name__}({extra})"
         return "\n  ".join([f"{type(self).__name__}(", *([extra] if extra else []), *inside]) + "\n)"
+
+
+def take_over(x: Tensor, value: Tensor) -> None:
+    """Have a parameter or buffer hold the memory of another tensor."""
+    requires_grad, value = x.requires_grad, value.to(x.dtype).to(x.backend)
+    fill_in(x, value.buffer, value.layout, value.dtype, value.backend)
+    x.requires_grad_(requires_grad)
 
 
 def dotted(prefix: str, name: str) -> str:

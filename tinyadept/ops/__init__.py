@@ -1,6 +1,7 @@
 """The table of operations, one module a family; `define` adds a row."""
 
 from . import (
+    attention,
     create,
     elementwise,
     entropy,

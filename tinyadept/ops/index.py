@@ -10,7 +10,7 @@ from .. import dtypes
 from ..tensor import Tensor
 from ..view import Shape, normal_axis
 from .create import zeros
-from .table import Family, compute_dtype, define, operands
+from .table import Family, amended, compute_dtype, define, operands
 
 
 def index_tensor(op: Any, index: Any) -> Tensor:
@@ -148,12 +148,10 @@ def np_put_add(values: np.ndarray, index: np.ndarray, axis: int, size: int) -> n
     return np.moveaxis(out, 0, axis)
 
 
-def np_put(base: np.ndarray, index: np.ndarray, values: np.ndarray, axis: int) -> np.ndarray:
-    out = np.array(base)
+def put_into(base: np.ndarray, index: np.ndarray, values: np.ndarray, axis: int) -> None:
     flat = checked(index, base.shape[axis]).ravel()
     cells = values.reshape(*base.shape[:axis], index.size, *base.shape[axis + 1 :])
-    out[(slice(None),) * axis + (flat,)] = cells
-    return out
+    base[(slice(None),) * axis + (flat,)] = cells
 
 
 def cells_along(index: np.ndarray, axis: int, size: int) -> tuple:
@@ -183,11 +181,11 @@ def np_put_along_add(values: np.ndarray, index: np.ndarray, axis: int, shape: Sh
     return total.reshape(shape)
 
 
-def np_put_along(base: np.ndarray, index: np.ndarray, values: np.ndarray, axis: int) -> np.ndarray:
-    out = np.array(base).reshape(base.shape or (1,))
+def put_along_into(base: np.ndarray, index: np.ndarray, values: np.ndarray, axis: int) -> None:
     if index.size:
-        out[cells_along(index, axis, out.shape[axis])] = values
-    return out.reshape(base.shape)
+        base.reshape(base.shape or (1,))[cells_along(index, axis, base.shape[axis] if base.ndim else 1)] = (
+            values
+        )
 
 
 def np_argsort(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
@@ -217,10 +215,11 @@ put_add = define(
 put = define(
     putting,
     "put",
-    np_put,
+    amended(put_into),
     lambda g, out, base, index, values, axis: put(g, index, zeros(values.shape, g), axis=axis),
     None,
     lambda g, out, base, index, values, axis: take(g, index, axis=axis),
+    amend=put_into,
 )
 take_along = define(
     taking_along,
@@ -239,10 +238,11 @@ put_along_add = define(
 put_along = define(
     putting_along,
     "put_along",
-    np_put_along,
+    amended(put_along_into),
     lambda g, out, base, index, values, axis: put_along(g, index, zeros(values.shape, g), axis=axis),
     None,
     lambda g, out, base, index, values, axis: take_along(g, index, axis=axis),
+    amend=put_along_into,
 )
 in_range = define(ranging, "in_range", wrapped, None)
 nonzero = define(finding, "nonzero", lambda mask, count: np.argwhere(mask).astype(np.int32), None)

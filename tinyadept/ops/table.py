@@ -74,6 +74,9 @@ class Op:
     joint : bool
         Whether the gradients share work: a single rule ``rule(g, out, *inputs, needs, **params)`` then
         returns those of all inputs, of which only the ones in `needs` (bool for each) are looked at.
+    amend : callable, optional
+        Of ops that return their first input with some elements changed: the same on that array itself, for a
+        backend that is asked to write the result over it.
     ulps : float
         How far a float32 result may lie from the truth, in units of the last place.
     """
@@ -88,6 +91,7 @@ class Op:
     mask: bool = False
     variadic: bool = False
     joint: bool = False
+    amend: Callable | None = None
     ulps: float = 4.0
     plans: dict = field(default_factory=dict, repr=False)
 
@@ -192,6 +196,17 @@ def define(family: Family, name: str, forward: Callable, *vjps: Callable | None,
     row = cast(Row, run)
     row.op = op
     return row
+
+
+def amended(amend: Callable) -> Callable:
+    """The meaning of an op that changes some elements of its first input: the same on a copy of it."""
+
+    def forward(base: np.ndarray, *others: np.ndarray, **params: Any) -> np.ndarray:
+        out = np.array(base)
+        amend(out, *others, **params)
+        return out
+
+    return forward
 
 
 def apply(op: Op, inputs: tuple, params: dict, backend: Any = None) -> Tensor:

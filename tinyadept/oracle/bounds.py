@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..ops import registry, winograd
+from ..ops import attention, registry, winograd
 from ..ops.update import updating
 
 if TYPE_CHECKING:
@@ -179,6 +179,51 @@ def entropy_input_terms(case: Case) -> np.ndarray:
     return np.abs(g)[:, None] * (parts / parts.sum(1, keepdims=True) + 1)
 
 
+def attention_terms(case: Case) -> np.ndarray:
+    """Of an attention: weights times |values|, for each key and for each rounding of the scores."""
+    q, k, v, *rest = (x.values for x in case.inputs)
+    p, roundings = attention_weights(q, k, rest, case.params["scale"])
+    terms = p @ np.abs(v[:, :, None].astype(np.float64)) * (k.shape[2] + roundings)
+    return terms.reshape(*q.shape[:3], v.shape[3])
+
+
+def attention_weights(q: np.ndarray, k: np.ndarray, rest: list, scale: float) -> tuple:
+    """The weights (B, K, H/K, T, S) in float64, and how many roundings their relative error amounts to."""
+    (b, h, t, d), heads = q.shape, k.shape[1]
+    q, k = q.reshape(b, heads, h // heads, t, d).astype(np.float64), k[:, :, None].astype(np.float64)
+    start, mask = (*rest, None, None)[:2]
+    with np.errstate(all="ignore"):
+        p = attention.weights(q, k, start, mask, slice(0, t), scale)
+    largest = scale * np.max(np.abs(q) @ np.abs(k).swapaxes(-1, -2), initial=0)
+    if mask is not None:
+        largest += np.max(np.abs(mask), initial=0, where=np.isfinite(mask))
+    return p, 2 * (d + 4) * largest + 8
+
+
+def attention_input_terms(case: Case) -> np.ndarray:
+    """Of its gradients, flattened one behind another."""
+    g, q, k, v, *rest = (x.values for x in case.inputs)
+    p, roundings = attention_weights(q, k, rest, case.params["scale"])
+    g, q = (np.abs(x.astype(np.float64)).reshape(*p.shape[:4], x.shape[3]) for x in (g, q))
+    k, v = (np.abs(x[:, :, None].astype(np.float64)) for x in (k, v))
+    slope = g @ v.swapaxes(-1, -2)
+    slope = case.params["scale"] * p * (slope + (slope * p).sum(-1, keepdims=True))
+    dq, dk = slope @ k, (slope.swapaxes(-1, -2) @ q).sum(2)
+    dv = (p.swapaxes(-1, -2) @ g).sum(2)
+    terms = np.concatenate([x.ravel() for x in (dq, dk, dv)])
+    return terms * (2 * roundings + k.shape[3] + g.shape[3] * g.shape[4] * g.shape[2] + 8)
+
+
+def rotary_terms(case: Case) -> np.ndarray:
+    """Of a rotation: |a · cos| + |b · sin|."""
+    x, table, positions = case.inputs
+    sizes = (replace(y, memory=np.abs(y.memory)) for y in (x, table))
+    params = {**case.params, "inverse": False}
+    turned = replace(case, inputs=(*sizes, positions), params=params)
+    opposite = replace(turned, params={**params, "inverse": True})
+    return np.maximum(np.abs(turned.truth()), np.abs(opposite.truth()))
+
+
 def bce_terms(case: Case) -> np.ndarray:
     """Of a binary cross-entropy of logits: |x · (step(x) - t)| + log(1 + exp(-|x|))."""
     x, t = (x.values.astype(np.float64) for x in case.inputs)
@@ -188,6 +233,9 @@ def bce_terms(case: Case) -> np.ndarray:
 
 # Σ|terms| of ops whose terms cannot be had that way.
 SUMS: dict[str, Callable[[Case], np.ndarray]] = {
+    "attention": attention_terms,
+    "attention_input": attention_input_terms,
+    "rotary": rotary_terms,
     "bce_logits": bce_terms,
     "bce_slope": lambda case: np.ones(case.inputs[0].view.shape),
     "cross_entropy": entropy_terms,

@@ -239,6 +239,38 @@ def entropy_case(d: Drawer) -> tuple[list, dict]:
     return ([d.floats((n,)), *given] if d.op.name.endswith("_input") else given), params
 
 
+def attention_case(d: Drawer) -> tuple[list, dict]:
+    b, heads, share, t, s = d.int(0, 2), d.int(1, 2), d.int(1, 3), d.int(0, 6), d.int(0, 7)
+    width, out = d.draw(st.sampled_from((1, 2, 4, 5, 8, 17))), d.draw(st.sampled_from((1, 3, 4, 8)))
+    q, k, v = (b, heads * share, t, width), (b, heads, s, width), (b, heads, s, out)
+    outer = [d.floats((*q[:3], out))] if d.op.name == "attention_input" else []
+    rest = [d.ints((b,), -1, s + 1)] if d.draw(st.booleans()) else []
+    if rest and d.draw(st.booleans()):
+        mask = d.floats((*q[:3], s))
+        if d.draw(st.booleans()):
+            mask.memory[d.rng.random(mask.memory.shape) < 0.3] = -np.inf
+        rest.append(mask)
+    inputs = [d.floats(q), d.floats(k), d.floats(v)]
+    return [*outer, *inputs, *rest], {"scale": d.draw(st.sampled_from((0.3, 1.0)))}
+
+
+def append_case(d: Drawer) -> tuple[list, dict]:
+    b, heads, length, width = d.int(0, 3), d.int(1, 3), d.int(1, 6), d.int(1, 5)
+    count = d.int(0, length)
+    base, new = d.floats((b, heads, length, width)), d.floats((b, heads, count, width))
+    return [base, new, d.ints((b,), 0, length - count + 1)], {}
+
+
+def rotary_case(d: Drawer) -> tuple[list, dict]:
+    length, pairs = d.int(1, 5), d.int(1, 5)
+    x = (d.int(0, 2), d.int(1, 3), d.int(0, 4), 2 * pairs + d.int(0, 2))
+    table, positions = d.floats((length, 2 * pairs)), d.ints((x[0], x[2]), 0, length - 1)
+    return [d.floats(x), table, positions], {
+        "interleaved": d.draw(st.booleans()),
+        "inverse": d.draw(st.booleans()),
+    }
+
+
 def norm_case(d: Drawer) -> tuple[list, dict]:
     shape = d.shape(1, 4, shortest=1)
     if "softmax" in d.op.name:
@@ -451,6 +483,9 @@ FAMILIES: dict[str, Callable[[Drawer], tuple[list, dict]]] = {
     "matmul": matmul_case,
     "linear": linear_case,
     "entropy": entropy_case,
+    "attention": attention_case,
+    "append": append_case,
+    "rotary": rotary_case,
     "norm": norm_case,
     "statistics": statistics_case,
     "random": random_case,
