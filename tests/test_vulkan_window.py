@@ -306,7 +306,6 @@ def test_a_pool_of_real_size_backward(gpu):
     both(gpu, "pool_put", g[..., :18, :20], index, shape=x.shape, apart=True)
 
 
-@pytest.mark.parametrize("wrong", [9, -1])
 @pytest.mark.parametrize("kernel, stride", [(2, 2), (3, 2), (5, 1)])
 def test_windows_that_a_kernel_is_built_for(kernel, stride, gpu):
     """Results are so many that the geometry is the kernel's own."""
@@ -323,6 +322,7 @@ def test_windows_that_a_kernel_is_built_for(kernel, stride, gpu):
     both(gpu, "avg_pool_input", values, shape=x.shape, divisor=4, **windows)
 
 
+@pytest.mark.parametrize("wrong", [9, -1])
 @pytest.mark.parametrize("name", ["pool_take", "pool_put", "pool_put apart"])
 def test_a_bad_position_is_named(gpu, name, wrong):
     x, index = np.ones((1, 2, 3, 3), np.float32), np.array([0, 8, wrong, 3], np.int32).reshape(1, 2, 2)

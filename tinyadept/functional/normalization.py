@@ -112,9 +112,7 @@ def batch_norm(
         )
     line = (1, channels, *(1,) * (input.ndim - 2))
     w, b = (
-        lift(value, input.dtype, input.backend).reshape(*(1,) * input.ndim)
-        if p is None
-        else p.reshape(*line)
+        lift(value, input.dtype, input.backend).reshape(*(1,) * input.ndim) if p is None else p.reshape(*line)
         for p, value in ((weight, 1.0), (bias, 0.0))
     )
     with tape.no_grad():
