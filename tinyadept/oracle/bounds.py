@@ -159,11 +159,18 @@ def sums_terms(case: Case) -> np.ndarray:
 
 
 def affine_terms(case: Case) -> np.ndarray:
-    """Of a normalisation with a weight and perhaps a bias: |x̂ · w| + |b|; without, nothing."""
-    if len(case.inputs) == 1:
-        return np.zeros(case.inputs[0].view.shape)
+    """Of a normalisation: what the mean is off by, times the scale, and with weight and bias |x̂ · w| + |b|.
+
+    The mean is kept as two float32 numbers, so that it is off by eps² of what is summed.
+    """
+    a, *others = (x.values.astype(np.float64) for x in case.inputs)
+    axes = case.params["axes"]
+    scale = 1 / np.sqrt(a.var(axes, keepdims=True) + case.params["eps"])
+    apart = EPS * np.abs(a).mean(axes, keepdims=True) * scale * np.ones_like(a)
+    if not others:
+        return apart
     scaled = np.abs(replace(case, inputs=case.inputs[:2]).truth())
-    return scaled + sum(np.abs(x.values) for x in case.inputs[2:3])
+    return apart * np.abs(others[0]) + scaled + sum(np.abs(x) for x in others[1:2])
 
 
 def entropy_terms(case: Case) -> np.ndarray:
