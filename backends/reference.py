@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from tinyadept.ops.elementwise import elementwise
 from tinyadept.ops.move import strided
 from tinyadept.ops.table import Op
 from tinyadept.tensor import Buffer, Tensor
 from tinyadept.view import Shape
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
+PIECE = 1 << 16  # elements
 KEPT, LARGE = 256 << 20, 32 << 20  # bytes
 
 
@@ -50,7 +53,10 @@ class Reference:
             if into is not None and op.amend is not None and only_first(inputs, into):
                 op.amend(self.download(into), *arrays[1:], **params)
                 return None
-            out = op.forward(*arrays, **params)
+            if op.family is elementwise and in_pieces(op, arrays, shape):
+                out = piece_by_piece(op, arrays, shape, dtype, params)
+            else:
+                out = op.forward(*arrays, **params)
             if into is not None:
                 self.download(into)[...] = out
                 return None
@@ -59,6 +65,24 @@ class Reference:
         if out.shape != shape:
             raise AssertionError(f"{op.name}: its forward made shape {out.shape}, its family says {shape}")
         return Buffer(out)
+
+
+def in_pieces(op: Op, arrays: list, shape: Shape) -> bool:
+    """Whether an elementwise op makes several passes over arrays that no cache holds."""
+    return (
+        prod(shape) >= 2 * PIECE
+        and not isinstance(op.forward, np.ufunc)
+        and all(a.shape == shape and a.flags.c_contiguous for a in arrays)
+    )
+
+
+def piece_by_piece(op: Op, arrays: list, shape: Shape, dtype: np.dtype, params: dict) -> np.ndarray:
+    """The same, so that all passes over a piece find it in the cache."""
+    out = np.empty(shape, dtype)
+    into, *flat = (a.reshape(-1) for a in (out, *arrays))
+    for at in range(0, out.size, PIECE):
+        into[at : at + PIECE] = op.forward(*(a[at : at + PIECE] for a in flat), **params)
+    return out
 
 
 def only_first(inputs: tuple, into: Tensor) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from ..ops import window
+from ..ops.im2col import Pairs
 from ..tensor import Tensor
+from ..view import Shape
 
 Size = int | tuple[int, ...]
 
@@ -39,6 +42,30 @@ def batched(name: str, x: Tensor, rank: int, run: Callable[[Tensor], Tensor]) ->
     return run(x.unsqueeze(0)).squeeze(0)
 
 
+@lru_cache(maxsize=1024)
+def geometry(
+    name: str, kernel: Shape, stride: Any, padding: Any, dilation: Any
+) -> tuple[Shape, Pairs, Shape]:
+    """Stride, padding before and after, and dilation, for each axis.
+
+    Raises
+    ------
+    ValueError
+        If one does not fit the kernel.
+    """
+    rank = len(kernel)
+    stride, dilation = spread(stride, rank, name), spread(dilation, rank, name)
+    if padding == "same":
+        if any(s != 1 for s in stride):
+            raise ValueError(f"{name}: padding 'same' keeps the size only with stride 1, got {stride}")
+        total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+        return stride, tuple((t // 2, t - t // 2) for t in total), dilation
+    if isinstance(padding, str) and padding != "valid":
+        raise ValueError(f"{name}: padding must be ints, 'same' or 'valid', got {padding!r}")
+    sizes = spread(0 if padding == "valid" else padding, rank, name, 0)
+    return stride, tuple((p, p) for p in sizes), dilation
+
+
 def convolve(
     rank: int,
     x: Tensor,
@@ -57,16 +84,8 @@ def convolve(
         )
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ValueError(f"{name}: a bias of shape {bias.shape} for {weight.shape[0]} channels")
-    stride, dilation = spread(stride, rank, name), spread(dilation, rank, name)
-    if padding == "same":
-        if any(s != 1 for s in stride):
-            raise ValueError(f"{name}: padding 'same' keeps the size only with stride 1, got {stride}")
-        total = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
-        pairs = tuple((t // 2, t - t // 2) for t in total)
-    elif isinstance(padding, str) and padding != "valid":
-        raise ValueError(f"{name}: padding must be ints, 'same' or 'valid', got {padding!r}")
-    else:
-        pairs = tuple((p, p) for p in spread(0 if padding == "valid" else padding, rank, name, 0))
+    sizes = (tuple(n) if isinstance(n, list) else n for n in (stride, padding, dilation))
+    stride, pairs, dilation = geometry(name, weight.layout.shape[2:], *sizes)
 
     def run(x: Tensor) -> Tensor:
         given = (x, weight) if bias is None else (x, weight, bias)

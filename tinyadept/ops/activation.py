@@ -10,14 +10,40 @@ from ..view import View
 from .table import Op, apply, finish, registry
 
 # Rows of one input and no parameters; glsl/activation.glsl numbers them in this order.
+PIECE = 1 << 16  # elements
 ACTIVATIONS = ("", "relu", "silu", "gelu", "gelu_tanh", "sigmoid", "tanh")
 
 
-def activate(y: np.ndarray, activation: str) -> np.ndarray:
-    """What a row makes of an array, which may be overwritten."""
+def activate(y: np.ndarray, activation: str, bias: np.ndarray | None = None) -> np.ndarray:
+    """Overwrite a dense array (…, rows, n) with what a row of the table makes of it and a bias (rows,).
+
+    It is done in pieces that a processor's cache holds.
+    """
+    if not activation and bias is None:
+        return y
+    if not y.size:
+        return y
+    rows, n = y.shape[-2:] if bias is not None else (y.size // y.shape[-1], y.shape[-1])
+    size = max(1, PIECE // n)
+    for sample in y.reshape(-1, rows, n):
+        for first in range(0, rows, size):
+            some = sample[first : first + size]
+            if bias is not None:
+                some += bias[first : first + size, None]
+            overwrite(some, activation)
+    return y
+
+
+def overwrite(y: np.ndarray, activation: str) -> None:
     if activation == "relu":
-        return np.maximum(y, y.dtype.type(0), out=y)
-    return registry[activation].forward(y) if activation else y
+        np.maximum(y, y.dtype.type(0), out=y)
+    elif activation == "silu":  # y / (1 + exp(-y))
+        below = np.negative(y)
+        np.exp(below, out=below)
+        below += 1
+        np.divide(y, below, out=y)
+    elif activation:
+        y[...] = registry[activation].forward(y)
 
 
 def activated(op: Op, inputs: tuple, params: dict) -> Tensor:

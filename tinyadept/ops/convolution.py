@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
@@ -107,26 +108,29 @@ class Geometry(NamedTuple):
 
 def choose(op: str, given: Geometry) -> Choice:
     """How the reference computes one of the three forms, and why."""
+    return settle(op, ways(op, given, "winograd4" in allowed))
+
+
+@lru_cache(maxsize=1024)
+def ways(op: str, given: Geometry, rough: bool) -> dict[str, str]:
+    """How it can be computed, each with a reason, the best last; `rough`: whether larger errors may be."""
     c, o = given.channels
     general = {"im2col": "a matrix product over unfolded windows"}
-    ways = WINOGRAD if op != "conv_weight" and winograd.fits(*given.windows) else {}
-    possible = {**ways, **general}
-    if ways and "winograd4" in allowed and many(given):  # the smaller tiles never were faster
+    tiles = WINOGRAD if op != "conv_weight" and winograd.fits(*given.windows) else {}
+    possible = {**tiles, **general}
+    if tiles and rough and many(given):  # the smaller tiles never were faster
         possible["winograd4"] = possible.pop("winograd4")
     if banded.fits(given.kernel, given.wide, o, given.groups):
         possible["banded"] = "small images of few channels: whole stretches of rows"
     if c == o == given.groups and c > 1:  # forwards, a product for each group is faster
         alone = {"depthwise": "groups of one channel: a pass for each cell of the window"}
         possible = {**alone, **possible} if op == "conv" else {**possible, **alone}
-    whole = (
-        given.out == given.cells
-    )  # not so where a transposed convolution has more cells than positions reach
-    single = (
-        prod(given.kernel) == 1 and all(s == 1 for s in given.stride) and not any(map(any, given.padding))
-    )
+    # Not so where a transposed convolution has more cells than positions reach.
+    whole = given.out == given.cells and not any(map(any, given.padding))
+    single = prod(given.kernel) == 1 and all(s == 1 for s in given.stride)
     if single and whole and op != "conv_weight":
         possible["pointwise"] = "windows of one cell: a matrix product of the input as it is"
-    return settle(op, possible)
+    return possible
 
 
 def many(given: Geometry) -> bool:
@@ -146,39 +150,25 @@ def np_conv(
     groups: int,
     activation: str = "",
 ) -> np.ndarray:
-    return activate(convolved(x, w, bias, stride, padding, dilation, groups), activation)
-
-
-def convolved(
-    x: np.ndarray,
-    w: np.ndarray,
-    bias: np.ndarray | None,
-    stride: Shape,
-    padding: Pairs,
-    dilation: Shape,
-    groups: int,
-) -> np.ndarray:
     kernel, (n, c), o = w.shape[2:], x.shape[:2], w.shape[0]
     out = tuple(map(positions, x.shape[2:], kernel, stride, padding, dilation))
     given = Geometry(x.dtype.kind, n, (c, o), x.shape[2:], out, kernel, stride, padding, dilation, groups)
     path = choose("conv", given).path
     if path == "pointwise":
-        y = pointwise(x, w.reshape(groups, o // groups, c // groups)).reshape(n, o, *out)
-        if bias is not None:
-            y += bias.reshape(-1, *(1,) * len(out))
-        return y
+        y = pointwise(x, w.reshape(groups, o // groups, c // groups)).reshape(n, o, prod(out))
+        return activate(y, activation, bias).reshape(n, o, *out)
     shift = np.zeros(o, x.dtype) if bias is None else bias
     if path.startswith("winograd"):
         y = winograd.forward(x, w, shift, padding, out, groups, int(path[-1]))
         if np.isfinite(y).all():  # what is not finite spoils whole tiles
-            return y
+            return activate(y, activation)
     if path == "banded":
         y = banded.forward(padded(x, padding), w, bias, out, stride, dilation)
         if np.isfinite(y).all():  # zeros of the band meet cells that no window sees: zero times infinity
-            return y
+            return activate(y, activation)
     if path == "depthwise":
-        return depthwise.forward(padded(x, padding), w, shift, out, stride, dilation)
-    return im2col.forward(x, w, bias, out, stride, padding, dilation, groups)
+        return activate(depthwise.forward(padded(x, padding), w, shift, out, stride, dilation), activation)
+    return im2col.forward(x, w, bias, out, stride, padding, dilation, groups, activation)
 
 
 def pointwise(x: np.ndarray, matrices: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ from math import prod
 import numpy as np
 
 from ..view import Shape, row_major
+from .activation import activate
 from .parallel import cores, each, scratch
 
 Pairs = tuple[tuple[int, int], ...]
@@ -44,9 +45,12 @@ def padded(x: np.ndarray, padding: Pairs, fill: float = 0, memory: Callable = np
         return np.ascontiguousarray(x)
     lead = x.ndim - len(padding)
     out = memory(x.shape[:lead] + tuple(n + a + b for n, (a, b) in zip(x.shape[lead:], padding)), x.dtype)
-    out.fill(fill)
     into = tuple(slice(max(a, 0), a + n + min(b, 0)) for n, (a, b) in zip(x.shape[lead:], padding))
     taken = tuple(slice(max(-a, 0), n + min(b, 0)) for n, (a, b) in zip(x.shape[lead:], padding))
+    for axis, part in enumerate(into, lead):  # around it
+        around = (slice(None),) * axis
+        out[(*around, slice(0, part.start))] = fill
+        out[(*around, slice(part.stop, None))] = fill
     out[(..., *into)] = x[(..., *taken)]
     return out
 
@@ -70,13 +74,6 @@ class Piece:
     @property
     def count(self) -> int:
         return self.samples.stop - self.samples.start
-
-    def window(self, x: np.ndarray, kernel: Shape, stride: Shape, dilation: Shape, ahead: int) -> np.ndarray:
-        """The part of a padded input, which begins with sample `ahead`, that this piece sees."""
-        first = self.rows.start * stride[0]
-        reach = (self.out[0] - 1) * stride[0] + (kernel[0] - 1) * dilation[0] + 1
-        samples = slice(self.samples.start - ahead, self.samples.stop - ahead)
-        return x[samples, :, first : first + reach]
 
     def spots(self, runs: np.ndarray) -> np.ndarray:
         """Runs (channels, n, run) seen as (n, channels, positions…)."""
@@ -122,8 +119,8 @@ def columns(
     one: bool = False,
 ) -> np.ndarray:
     """What the windows of a piece see, one column a position, perhaps above a `one`: (G, C/G·K, n·run)."""
-    x = piece.window(x, kernel, stride, dilation, ahead)
     n, c, *steps = x.strides
+    start = (piece.samples.start - ahead) * n + piece.rows.start * stride[0] * steps[0]
     cells = tuple(s * d for s, d in zip(steps, dilation))
     if piece.dense:
         runs, jumps = piece.out, tuple(s * d for s, d in zip(steps, stride))
@@ -132,7 +129,7 @@ def columns(
     share = x.shape[1] // groups
     each = share * prod(kernel)  # rows of a group
     shape = (groups, share, *kernel, piece.count, *runs)
-    view = np.lib.stride_tricks.as_strided(x, shape, (share * c, c, *cells, n, *jumps), writeable=False)
+    view = np.ndarray(shape, x.dtype, x, start, (share * c, c, *cells, n, *jumps))
     cols = scratch.take("columns", (groups, each + one, piece.count * piece.run), x.dtype)
     cols[:, each:] = 1
     into = (cols.strides[0], *(s * x.itemsize for s in row_major(shape[1:])))
@@ -155,11 +152,13 @@ def forward(
     padding: Pairs,
     dilation: Shape,
     groups: int,
+    activation: str = "",
 ) -> np.ndarray:
     """Of an input that is not padded yet (N, C, …): (N, O, …)."""
     kernel, (n, c), o = w.shape[2:], x.shape[:2], w.shape[0]
     flat = w.reshape(groups, o // groups, prod(w.shape[1:]))  # (G, O/G, C/G·K)
-    if bias is not None:  # the weight of a cell that is always one
+    one = bias is not None and flat.size < n * o * prod(out) // 8
+    if bias is not None and one:  # the weight of a cell that is always one
         flat = np.concatenate([flat, bias.reshape(groups, -1, 1)], -1)
     y = np.empty((n, o, *out), x.dtype)
     cells, wide = c * prod(kernel), tuple(m + a + b for m, (a, b) in zip(x.shape[2:], padding))
@@ -171,9 +170,10 @@ def forward(
         ahead = some[0].samples.start
         mine = padded(x[ahead : some[-1].samples.stop], padding, memory=scratch.named("padded"))
         for piece in some:
-            cols = columns(mine, piece, kernel, stride, dilation, groups, ahead, bias is not None)
+            cols = columns(mine, piece, kernel, stride, dilation, groups, ahead, one)
             runs = scratch.take("runs", (*flat.shape[:2], cols.shape[2]), x.dtype)  # (G, O/G, n·run)
             np.matmul(flat, cols, out=runs)
+            activate(runs.reshape(o, runs.shape[2]), activation, None if one else bias)
             y[piece.samples, :, piece.rows] = piece.spots(runs.reshape(o, piece.count, piece.run))
 
     each(work, cut, cells * y[:, :1].nbytes > SHARED_OUT)
