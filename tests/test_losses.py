@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+from conftest import DEVICES
 
+import tinyadept as ta
 import tinyadept.functional as F
 from tinyadept import nn, tensor, zeros
 
@@ -66,3 +68,23 @@ def test_binary_cross_entropy_of_certainty_has_a_finite_slope():
     loss.sum().backward()
     assert loss.tolist() == [0, 0, 100, 100]
     np.testing.assert_allclose(p.grad.numpy(), [1, -1, -1e12, 1e12], rtol=1e-6)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("shape", [(1, 3), (5, 4), (6, 2, 3)])
+def test_dispersive_loss_against_a_loop(shape, device):
+    z = np.random.default_rng(0).normal(size=shape)
+    x = ta.tensor(z.astype(np.float32), device=device, requires_grad=True)
+    loss = F.dispersive_loss(x, temperature=2.0)
+    pairs = [np.exp(-np.square(a - b).sum() / 2) for a in z for b in z]
+    assert loss.item() == pytest.approx(np.log(np.mean(pairs)), rel=1e-5, abs=1e-6)
+    loss.backward()
+    wanted = [sum(np.exp(-np.square(a - b).sum() / 2) * -2 * (a - b) for b in z) / np.sum(pairs) for a in z]
+    np.testing.assert_allclose(x.grad.numpy(), wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_dispersive_loss_of_what_is_alike_and_of_what_is_far_apart():
+    assert F.dispersive_loss(ta.ones(4, 3)).item() == pytest.approx(0, abs=1e-6)
+    assert F.dispersive_loss(ta.eye(4) * 1000).item() == pytest.approx(-np.log(4))
+    with pytest.raises(ValueError, match="at least 1"):
+        F.dispersive_loss(ta.zeros(0, 3))

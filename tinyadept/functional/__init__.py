@@ -17,6 +17,7 @@ from .loss import (
     cosine_similarity,
     cross_entropy,
     dice_loss,
+    dispersive_loss,
     huber_loss,
     kl_div,
     l1_loss,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import exp, prod
+from math import exp, log, prod
 
 from .. import dtypes
 from ..creation import zeros_like
@@ -330,6 +330,43 @@ def dice_loss(
     others = tuple(a for a in range(input.ndim) if a != axis)
     shared, size = (p * y).sum(others), (p * p + y).sum(others)  # (C,)
     return reduced(1 - (shared * 2 + smooth) / (size + smooth), reduction)
+
+
+def dispersive_loss(input: Tensor, temperature: float = 0.5) -> Tensor:
+    """How crowded the representations of a batch are: log mean over i, j of exp(-‖z_i - z_j‖² / τ).
+
+    Added to another loss, it spreads hidden representations without needing pairs that belong together. All
+    N² pairs count, also those of a sample with itself, so that it is 0 at most. Source: Wang and He, Diffuse
+    and disperse: image generation with representation regularization, 2025.
+
+    Parameters
+    ----------
+    input : Tensor
+        Representations z, (N, …), flattened behind the first axis.
+    temperature : float
+        τ.
+
+    Returns
+    -------
+    Tensor
+        0-d.
+
+    Raises
+    ------
+    ValueError
+        If there is no sample, or the temperature is not positive.
+    """
+    if not input.ndim or not input.shape[0] or not temperature > 0:
+        raise ValueError(
+            f"dispersive_loss takes (N, …) with N at least 1 and a positive temperature, got shape "
+            f"{input.shape} and {temperature}"
+        )
+    n = input.shape[0]
+    z = input.reshape(n, prod(input.shape[1:]))
+    z = z - z.mean(0, keepdim=True)  # distances stay, and less is cancelled below
+    sizes = z.square().sum(1)
+    distances = (sizes.unsqueeze(1) + sizes - 2 * (z @ z.mT)).clamp(min=0)  # (N, N)
+    return (distances / -temperature).reshape(n * n).logsumexp(0) - 2 * log(n)
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
