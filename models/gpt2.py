@@ -47,8 +47,8 @@ class Conv1D(nn.Module):
         self.bias = nn.Parameter(zeros(n_out))
         init.normal_(self.weight, std=std)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight.mT, self.bias)
+    def forward(self, x: Tensor, activation: str | None = None) -> Tensor:
+        return F.linear(x, self.weight.mT, self.bias, activation=activation)
 
 
 class Attention(nn.Module):
@@ -76,7 +76,7 @@ class MLP(nn.Module):
         self.c_proj = Conv1D(4 * config.n_embd, config.n_embd, 0.02 / sqrt(2 * config.n_layer))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.c_proj(F.gelu(self.c_fc(x), approximate="tanh"))
+        return self.c_proj(self.c_fc(x, "gelu_tanh"))
 
 
 class Block(nn.Module):

@@ -77,6 +77,9 @@ def main() -> None:
     parser.add_argument("--top-k", type=int, help="only the K likeliest tokens")
     parser.add_argument("--top-p", type=float, help="only the likeliest tokens that make up this probability")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--ahead", type=int, default=1, help="tokens that are waited for at once, 8 at most (1)"
+    )
     parser.add_argument("--device", help="numpy, vulkan, vulkan:1; by default what TINYADEPT_DEVICE says")
     options = parser.parse_args()
     ta.manual_seed(options.seed)
@@ -86,7 +89,7 @@ def main() -> None:
     ids = tokenizer.encode(asked)
     how = options.temperature, options.top_k, options.top_p
     try:
-        drawn = generate(model, ids, options.tokens, *how, end=tokenizer.end)
+        drawn = generate(model, ids, options.tokens, *how, end=tokenizer.end, ahead=options.ahead)
     except (ValueError, IndexError) as error:
         sys.exit(f"generate: {error}")
     if not options.chat:

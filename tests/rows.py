@@ -20,6 +20,7 @@ from tinyadept.backends.vulkan.debug import body
 from tinyadept.backends.vulkan.shaders import without_unrolling
 from tinyadept.functional import conv2d
 from tinyadept.ops import registry
+from tinyadept.ops.attention import attention
 from tinyadept.ops.convolution import using
 from tinyadept.ops.table import Op
 
@@ -57,11 +58,18 @@ def run(case: oracle.Case, device: object, backward: bool = True) -> list[ta.Ten
 
 
 def large(device: object) -> Iterator[list[ta.Tensor]]:
-    """What drawn calls are too small for: sums in several parts, and products whose parts are joined."""
+    """What drawn calls are too small for: sums in several parts, products and attention that are joined."""
     ones = lambda *shape: ta.ones(*shape, device=device)  # noqa: E731
     for x in (ones(1 << 15, 2), ones(2, 1 << 15)):
         yield [x.sum(0), x.sum(1), x.softmax(0), x.softmax(1), x.cumsum(0), x.cumsum(1), x.mT + x.mT]
     yield [ones(2, 1 << 15) @ ones(1 << 15, 2)]
+    yield [attention(ones(1, 1, 1, 1), *(ones(1, 1, 70_000, 1) for _ in range(2)), scale=1.0)]
+
+
+def few_rows(gpu: Vulkan) -> Iterator[list[ta.Tensor]]:
+    """A product that a GPU has a kernel of its own for."""
+    with body(gpu, True):
+        yield [ta.ones(1, 8, device=gpu) @ ta.ones(8, 8, device=gpu)]
 
 
 def convolutions(gpu: Vulkan) -> Iterator[list[ta.Tensor]]:
@@ -87,6 +95,7 @@ def everything(device: Vulkan, examples: int, names: Sequence[str] = ()) -> Iter
                 yield run(case, device, backward=not names or op.name != "matmul")
     if not names:
         yield from large(device)
+        yield from few_rows(device)
         yield from convolutions(device)
 
 

@@ -28,7 +28,8 @@ def golden():
 
 def tiny_gpt2(folder, device):
     told = json.loads((folder / "tiny_config.json").read_text())
-    model = gpt2.GPT2(gpt2.Config(**{field.name: told[field.name] for field in fields(gpt2.Config)}))
+    names = {field.name for field in fields(gpt2.Config)} & set(told)
+    model = gpt2.GPT2(gpt2.Config(**{name: told[name] for name in names}))
     model.load_state_dict(gpt2.renamed(io.load(folder / "tiny.safetensors", device="numpy")))
     return model.to(device)
 
@@ -150,6 +151,8 @@ def test_prompts_that_are_refused():
         generate(model, [1] * 14, 3)
     with pytest.raises(IndexError, match="token 11, expected 0 to 10"):
         generate(model, [1, 11], 3)
+    with pytest.raises(ValueError, match="ahead must be 1 to 8, got 0"):
+        generate(model, [1], 3, ahead=0)
 
 
 def test_generation_is_repeatable():
@@ -159,6 +162,19 @@ def test_generation_is_repeatable():
         return list(generate(model, [1, 2], 10, generator=ta.random.Generator(3)))
 
     assert drawn() == drawn() and len(drawn()) == 10
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_tokens_drawn_ahead_are_the_same(device):
+    model = small_llama().to(device)
+
+    def drawn(**options):
+        return list(generate(model, [1, 2], 12, generator=ta.random.Generator(3, device), **options))
+
+    one_by_one = drawn()
+    assert drawn(ahead=5) == one_by_one
+    last = one_by_one[6]
+    assert drawn(ahead=8, end=last) == one_by_one[: one_by_one.index(last) + 1]
 
 
 # --- files ---------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ LAYERS = [
     {"capture", "creation", "gradcheck", "oracle"},
     {"random"},
     {"functional"},
-    {"nn", "optim", "io", "data"},
+    {"nn", "optim", "io", "data", "text"},
     {"models"},
     {"training"},
 ]

@@ -12,7 +12,10 @@ from tinyadept.backends.vulkan.debug import body
 DRAWN = oracle.drawn()
 DIFFERENTIABLE = [op for op in DRAWN if any(op.vjps)]
 # Families of which a kernel has two bodies, one for CPU drivers and one for GPUs.
-TWO_BODIES = set("matmul linear reduce scan norm sort put_add put_along_add conv conv_back pool_back".split())
+TWO_BODIES = set(
+    "matmul linear reduce scan norm statistics sort put_add put_along_add conv conv_back pool_back "
+    "attention".split()
+)
 
 
 def by_name(op):

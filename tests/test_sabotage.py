@@ -91,7 +91,7 @@ ONE_PER_FAMILY = [
     registry[name]
     for name in (
         "mul cast sum cumsum cat place take put_add put take_along put_along_add put_along in_range "
-        "nonzero argsort matmul softmax conv conv_input avg_pool pool_take pool_put"
+        "nonzero argsort matmul softmax conv conv_input avg_pool pool_take pool_put attention append rotary"
     ).split()
 ]
 

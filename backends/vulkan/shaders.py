@@ -43,12 +43,15 @@ class Shader:
     constants : tuple of int
         Values of constant_id 0, 1, …
     spirv : bytes
+    own : bool
+        Whether its source came from outside the package.
     """
 
     name: str
     macros: tuple[tuple[str, str], ...]
     constants: tuple[int, ...]
     spirv: bytes
+    own: bool = False
 
     @cached_property
     def bindings(self) -> int:
@@ -110,8 +113,15 @@ class Shaders:
         self.known: dict[tuple, Shader] = {}
         self.compiled = 0  # how often the compiler ran
 
-    def get(self, name: str, macros: Macros | None = None, spec: tuple[int, ...] = ()) -> Shader:
-        """The variant of the template ``<name>.comp`` with these macros and specialisation constants.
+    def get(
+        self,
+        name: str,
+        macros: Macros | None = None,
+        spec: tuple[int, ...] = (),
+        source: str | None = None,
+    ) -> Shader:
+        """The variant of the template ``<name>.comp``, or of a source given instead, with these macros and
+        specialisation constants.
 
         Raises
         ------
@@ -120,21 +130,22 @@ class Shaders:
         DeviceError
             If there is no compiler, and the variant is neither shipped nor in the cache.
         """
-        key = (name, tuple(macros.items()) if macros else (), spec)
+        key = (name, tuple(macros.items()) if macros else (), spec, source)
         found = self.known.get(key)
         if found is None:
             defined = spelled(macros)
-            found = self.known[key] = Shader(name, defined, spec, self.spirv(name, defined))
+            spirv = self.spirv(name, defined, source)
+            found = self.known[key] = Shader(name, defined, spec, spirv, source is not None)
         return found
 
-    def spirv(self, name: str, macros: tuple[tuple[str, str], ...]) -> bytes:
-        digest = self.digest(name, macros)
+    def spirv(self, name: str, macros: tuple[tuple[str, str], ...], source: str | None = None) -> bytes:
+        digest = self.digest(name, macros, source)
         if (shipped := self.shipped(digest)) is not None:
             return shipped
         compiler = find_compiler()
         path = cache_folder() / f"{hashlib.sha256((digest + compiler.version).encode()).hexdigest()}.spv"
         if not path.exists():
-            self.compile(compiler, name, macros, path)
+            self.compile(compiler, name, macros, path, source)
         return path.read_bytes()
 
     def shipped(self, digest: str) -> bytes | None:
@@ -142,16 +153,18 @@ class Shaders:
         path = self.folder / "spirv" / f"{digest}.spv"
         return path.read_bytes() if path.exists() else None
 
-    def digest(self, name: str, macros: tuple[tuple[str, str], ...]) -> str:
+    def digest(self, name: str, macros: tuple[tuple[str, str], ...], source: str | None = None) -> str:
         """Hash of everything that is compiled: the template, what it includes, and the macros."""
         content = hashlib.sha256(repr((TARGET, name, macros)).encode())
-        for path in self.sources(f"{name}.comp"):
+        if source is not None:
+            content.update(source.encode() + b"\0")
+        for path in self.sources(*([f"{name}.comp"] if source is None else INCLUDE.findall(source))):
             content.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
         return content.hexdigest()
 
-    def sources(self, name: str) -> list[Path]:
-        """The template and the headers that it includes, however deep."""
-        found, todo = [], [name]
+    def sources(self, *names: str) -> list[Path]:
+        """A template, or headers, and the headers that they include, however deep."""
+        found, todo = [], list(names)
         while todo:
             path = self.folder / todo.pop()
             if path in found:
@@ -162,16 +175,26 @@ class Shaders:
             todo += INCLUDE.findall(path.read_text(encoding="utf-8"))
         return found
 
-    def compile(self, compiler: Compiler, name: str, macros: tuple[tuple[str, str], ...], path: Path) -> None:
+    def compile(
+        self,
+        compiler: Compiler,
+        name: str,
+        macros: tuple[tuple[str, str], ...],
+        path: Path,
+        source: str | None = None,
+    ) -> None:
         """Compile to `path`, by way of a temporary name: another process may be doing the same."""
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".spv")
         os.close(handle)
+        template = self.folder / f"{name}.comp"
         try:
+            if source is not None:
+                template = Path(temporary).with_name(f"{Path(temporary).stem}-{name}.comp")
+                template.write_text(source, encoding="utf-8")
             defines = [f"-D{key}={value}" for key, value in macros]
-            source = str(self.folder / f"{name}.comp")
             done = compiler.run(
-                "-V", "--target-env", TARGET, f"-I{self.folder}", *defines, "-o", temporary, source
+                "-V", "--target-env", TARGET, f"-I{self.folder}", *defines, "-o", temporary, str(template)
             )
             self.compiled += 1
             if done.returncode:
@@ -180,6 +203,8 @@ class Shaders:
             os.replace(temporary, path)
         finally:
             Path(temporary).unlink(missing_ok=True)
+            if source is not None:
+                template.unlink(missing_ok=True)
 
 
 def spelled(macros: Macros | None) -> tuple[tuple[str, str], ...]:

@@ -6,6 +6,7 @@ from . import (
     elementwise,
     entropy,
     index,
+    kernels,
     matmul,
     move,
     norm,

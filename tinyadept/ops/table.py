@@ -6,6 +6,7 @@ import dis
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -77,6 +78,9 @@ class Op:
     amend : callable, optional
         Of ops that return their first input with some elements changed: the same on that array itself, for a
         backend that is asked to write the result over it.
+    glsl : str or Path, optional
+        For ops from outside the package, what Vulkan devices run: in the family `elementwise` a function
+        ``op_<name>``, in a family `Kernel` a whole shader. A path is read when the op is defined.
     ulps : float
         How far a float32 result may lie from the truth, in units of the last place.
     """
@@ -92,6 +96,7 @@ class Op:
     variadic: bool = False
     joint: bool = False
     amend: Callable | None = None
+    glsl: str | None = None
     ulps: float = 4.0
     plans: dict = field(default_factory=dict, repr=False)
 
@@ -187,6 +192,8 @@ def define(family: Family, name: str, forward: Callable, *vjps: Callable | None,
     """
     if name in registry:
         raise ValueError(f"op {name!r} is defined twice")
+    if isinstance(facts.get("glsl"), Path):
+        facts["glsl"] = facts["glsl"].read_text(encoding="utf-8")
     op = registry[name] = Op(name, family, forward, vjps, **facts)
 
     def run(*inputs: Any, **params: Any) -> Tensor:

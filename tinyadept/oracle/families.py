@@ -239,8 +239,14 @@ def entropy_case(d: Drawer) -> tuple[list, dict]:
     return ([d.floats((n,)), *given] if d.op.name.endswith("_input") else given), params
 
 
+def kernel_case(d: Drawer) -> tuple[list, dict]:
+    """A call of an op from outside the package, whose family draws the shapes."""
+    return [d.floats(shape) for shape in d.op.family.draw(d.int)], {}
+
+
 def attention_case(d: Drawer) -> tuple[list, dict]:
-    b, heads, share, t, s = d.int(0, 2), d.int(1, 2), d.int(1, 3), d.int(0, 6), d.int(0, 7)
+    b, heads, share = d.int(0, 2), d.int(1, 2), d.int(1, 3)
+    t, s = d.draw(st.sampled_from((0, 1, 2, 5, 17, 66))), d.draw(st.sampled_from((0, 1, 2, 7, 66)))
     width, out = d.draw(st.sampled_from((1, 2, 4, 5, 8, 17))), d.draw(st.sampled_from((1, 3, 4, 8)))
     q, k, v = (b, heads * share, t, width), (b, heads, s, width), (b, heads, s, out)
     outer = [d.floats((*q[:3], out))] if d.op.name == "attention_input" else []
@@ -484,6 +490,7 @@ FAMILIES: dict[str, Callable[[Drawer], tuple[list, dict]]] = {
     "linear": linear_case,
     "entropy": entropy_case,
     "attention": attention_case,
+    "kernel": kernel_case,
     "append": append_case,
     "rotary": rotary_case,
     "norm": norm_case,

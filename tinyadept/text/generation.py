@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -58,6 +59,7 @@ def sample(
     return (logits - (-(noise + TINY).log()).log()).argmax(-1)
 
 
+AT_ONCE = 8  # calls of a captured function whose results can wait to be read
 TINY = 2.0**-33  # below the steps of `rand`, so that the logarithm is finite
 
 
@@ -79,6 +81,7 @@ def generate(
     top_p: float | None = None,
     generator: Generator | None = None,
     end: int | None = None,
+    ahead: int = 1,
 ) -> Iterator[int]:
     """Token ids that follow a prompt, one after another.
 
@@ -92,16 +95,22 @@ def generate(
         See `sample`.
     end : int, optional
         A token behind which nothing follows; it is given as the last one.
+    ahead : int
+        How many tokens are drawn before the first of them is read, 1 to 8. More are faster on a GPU, where
+        waiting may take as long as drawing; those behind the end are drawn in vain.
 
     Raises
     ------
     ValueError
-        If the prompt is empty, or is longer than what the model can see together with the new tokens.
+        If the prompt is empty, or is longer than what the model can see together with the new tokens, or
+        `ahead` is out of its range.
     IndexError
         If a token of the prompt is not in the vocabulary.
     """
     prompt = list(prompt)
     check(temperature, top_k, top_p)
+    if not 1 <= ahead <= AT_ONCE:
+        raise ValueError(f"ahead must be 1 to {AT_ONCE}, got {ahead}")
     size = model.config.vocab_size
     if not prompt:
         raise ValueError("the prompt is empty: a model continues at least one token")
@@ -111,22 +120,28 @@ def generate(
         raise ValueError(
             f"a prompt of {len(prompt)} tokens and {tokens} more exceed the context of {model.context}"
         )
-    return following(model, prompt, tokens, (temperature, top_k, top_p, generator), end)
+    return following(model, prompt, tokens, (temperature, top_k, top_p, generator), end, ahead)
 
 
-def following(model: Any, prompt: list[int], tokens: int, how: tuple, end: int | None) -> Iterator[int]:
+def following(
+    model: Any, prompt: list[int], tokens: int, how: tuple, end: int | None, ahead: int
+) -> Iterator[int]:
     backend = next(model.parameters()).backend
     cache = model.cache(capacity=len(prompt) + tokens)
+    token = Tensor(np.zeros((1, 1), np.int32), device=backend)  # the last one, for the next step
 
     def step(ids: Tensor) -> Tensor:
         with no_grad():
-            return sample(model(ids, cache, last=True)[:, 0], *how)  # (1,)
+            drawn = sample(model(ids, cache, last=True)[:, 0], *how)  # (1,)
+            token.copy_(drawn.unsqueeze(0))
+        return drawn
 
-    again = capture(step, device=backend)
-    drawn = step(Tensor(np.array([prompt], np.int32), device=backend))
+    again = capture(lambda: step(token), device=backend)
+    waiting = deque([step(Tensor(np.array([prompt], np.int32), device=backend))])
     for count in range(1, tokens + 1):
-        token = int(drawn.item())
-        yield token
-        if token == end or count == tokens:
+        found = int(waiting.popleft().item())
+        yield found
+        if found == end or count == tokens:
             return
-        drawn = again(np.array([[token]], np.int32))
+        if not waiting:
+            waiting.extend([again() for _ in range(min(ahead, tokens - count))])

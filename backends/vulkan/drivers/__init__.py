@@ -12,12 +12,15 @@ from typing import Any
 
 from ..shaders import Macros
 from . import (
+    attention,
     conv,
     copying,
     elementwise,
     entropy,
     index,
+    kernel,
     matmul,
+    matvec,
     norm,
     pool,
     random,
@@ -30,12 +33,15 @@ from . import (
 )
 
 DRIVERS = (
+    attention,
     conv,
     copying,
     elementwise,
     entropy,
     index,
+    kernel,
     matmul,
+    matvec,
     norm,
     pool,
     random,
@@ -66,6 +72,8 @@ FAMILIES: dict[str, Callable[..., Any]] = {
     "sort": sort.run,
     "suppress": suppress.run,
     "update": update.run,
+    "kernel": kernel.run,
+    **attention.FAMILIES,
     **index.FAMILIES,
     **conv.FAMILIES,
     **pool.FAMILIES,

@@ -127,7 +127,8 @@ def prepare(
     """Choose how the operands are walked, what runs, and with which grid."""
     kernel = variant(op, takes, gives)
     plan = make_plan(kernel.dense, aligned, *layouts)
-    shader = gpu.shaders.get("elementwise", kernel.macros, (gpu.local, *plan.constants, ahead(gpu)))
+    constants = gpu.local, *plan.constants, ahead(gpu)
+    shader = gpu.shaders.get("elementwise", kernel.macros, constants, source_of(gpu, op))
     return kernel, plan, shader, gpu.grid(layouts[0].size if gpu.device.is_cpu else plan.steps)
 
 
@@ -139,10 +140,10 @@ def ahead(gpu: Any) -> int:
 def variant(op: Op, takes: np.dtype, gives: np.dtype) -> Variant:
     """How the template is compiled for an op, the dtype of its last input, and that of the memory written."""
     arity = len(op.vjps)
-    if op.name not in functions():
+    if op.name not in functions() and op.glsl is None:
         raise Unsupported(
-            f"{op.name} has no function op_{op.name} in glsl/elementwise.glsl: write one, or use the "
-            "reference, .to('numpy')"
+            f"{op.name} has no function op_{op.name}: define it with glsl=..., write one in "
+            "glsl/elementwise.glsl, or use the reference, .to('numpy')"
         )
     names = parameters(op, arity)
     refusal = None if takes.kind == "f" else REFUSALS.get(op.name)
@@ -162,9 +163,18 @@ def variant(op: Op, takes: np.dtype, gives: np.dtype) -> Variant:
     return Variant(macros, names, refusal, dense, Struct("i" * dense + "iI" + "f" * len(names)))
 
 
+def source_of(gpu: Any, op: Op) -> str | None:
+    """The template with a function from outside the package behind those of the package."""
+    if op.glsl is None:
+        return None
+    own = '#include "elementwise.glsl"\n'
+    template = (gpu.shaders.folder / "elementwise.comp").read_text(encoding="utf-8")
+    return template.replace(own, f"{own}{op.glsl}\n")
+
+
 def variants() -> Iterator[tuple[str, Macros]]:
-    """Template and macros of every shader that this file asks for."""
-    for op in (*rows_of("elementwise"), *rows_of("cast")):
+    """Template and macros of every shader that this file asks for, but for ops from outside the package."""
+    for op in (row for row in (*rows_of("elementwise"), *rows_of("cast")) if row.glsl is None):
         for takes in dtypes_of(op):
             results = ELEMENTS if op.name in CONVERTING else (op.gives or takes,)
             yield from (("elementwise", variant(op, takes, gives).macros) for gives in results)

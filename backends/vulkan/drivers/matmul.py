@@ -18,6 +18,7 @@ from tinyadept.view import Shape, View
 
 from ..shaders import Macros
 from ..walk import walk
+from . import matvec
 from .joining import PLAIN, Finish, both, finish_of, join, types
 
 BATCH_RANK = 3
@@ -141,6 +142,9 @@ def multiply(
     gpu: Any, a: Tensor, b: Tensor, out: Any, shape: Shape, dtype: np.dtype, finish: Finish = PLAIN
 ) -> None:
     """Note what multiplies, and finishes the results, to dense words."""
+    if matvec.suits(gpu, a, b):
+        matvec.multiply(gpu, a, b, out, finish)
+        return
     starts = [x.buffer.data.offset + x.layout.offset for x in (a, b)]
     whole = starts[0] % 4 == 0, starts[1] % 4 == 0
     strides, act = (a.layout.strides, b.layout.strides), finish.activation
