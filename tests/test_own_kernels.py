@@ -1,5 +1,8 @@
 """Ops from outside the package: a function for the elementwise template, and shaders of their own."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from conftest import DEVICES, VULKAN, absent
@@ -123,3 +126,13 @@ def test_without_a_shader_vulkan_says_what_is_missing(defined):
     assert op(ta.ones(2), ta.ones(3)).shape == (2, 3)
     with pytest.raises(ta.Unsupported, match="glsl="):
         op(ta.ones(2, device=VULKAN), ta.ones(3, device=VULKAN))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_the_page_shows(device, defined):
+    text = (Path(__file__).parent.parent / "docs" / "own-kernels.md").read_text(encoding="utf-8")
+    names = {"define": defined, "np": np, "elementwise": elementwise, "wide": wide}
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(block, names)
+    assert ta.fuzz(names["outer"], device=device, examples=10)
+    assert names["bent"](ta.tensor([1.0, 2.0], device=device), by=0.5).numpy().tolist() == [1.5, 4.0]
