@@ -130,18 +130,19 @@ class Hogwild:
     @no_grad()
     def forward(self, ids: Tensor, lengths: Tensor, distances: Tensor) -> Tensor:
         """Tokens (W, 1), how long the blocks (N,) are, and `distances` give the tokens that follow, (W,)."""
-        own = lengths[1:]
-        ends = lengths + Tensor(np.array([0] + [1] * self.workers, np.int32), device=lengths.backend)
-        hidden = (arange(self.capacity, device=lengths.backend) >= ends.unsqueeze(1)).reshape(
-            -1, 1, 1, self.capacity
-        )
+        own, backend = lengths[1:], lengths.backend
+        ends = lengths + Tensor(np.array([0] + [1] * self.workers, np.int32), device=backend)
+        # A replay sees all that there is room for; elsewhere what is filled will do.
+        seen = self.capacity if hasattr(backend, "replay") else max(self.lengths) + 1
+        hidden = (arange(seen, device=backend) >= ends.unsqueeze(1)).reshape(-1, 1, 1, seen)
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             k = rotary_embedding(k, self.model.table, own.unsqueeze(1))
             for kept, new in ((self.keys[layer], k), (self.values[layer], v)):
                 base = kept[1:]
                 apply_into(rows.append.op, base, (base, new, own), {})
-            return self.shared(self.keys[layer], self.values[layer], q, distances, hidden)
+            keys, values = (kept[layer][:, :, :seen] for kept in (self.keys, self.values))
+            return self.shared(keys, values, q, distances, hidden)
 
         return sample(self.model(ids, attend=attend)[:, 0], *self.how)
 
