@@ -106,7 +106,7 @@ float op_silu(float a) {
 float op_silu_input(float g, float a) {
     vec2 e = exp_factors(-abs(a), 0.0);
     float whole = e.x * e.y, below = 1.0 + whole;
-    if (is_infinite(a)) return a < 0.0 ? g * 0.0 : g;
+    if (is_infinite(a)) return a > 0.0 ? g : is_nan(g) || is_infinite(g) ? NAN : 0.0;  // g · 0
     return a < 0.0 ? g * (e.x / below * (1.0 + a / below) * e.y) : g * ((1.0 + a * (whole / below)) / below);
 }
 

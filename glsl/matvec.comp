@@ -80,6 +80,12 @@ void join(int four, int part) {
     }
 }
 
+void write(int column, int j) {
+    float more = push.bias < 0 ? 0.0 : bias[push.bias + column * push.bias_step];
+    [[unroll]] for (int r = 0; r < ROWS; ++r)
+        if (r < push.n) c[push.c_offset + r * push.m + column] = activated(sums[r][j] + more);
+}
+
 void main() {
     int lane = int(gl_LocalInvocationIndex);
     int four = DEEP == 1 ? lane / TEAM : lane % FOURS, part = DEEP == 1 ? lane % TEAM : lane / FOURS;
@@ -89,12 +95,8 @@ void main() {
         [[unroll]] for (int r = 0; r < ROWS; ++r) sums[r] = vec4(0.0);
         add(column, part);
         join(four, part);
-        if (part > 0) continue;
-        [[unroll]] for (int j = 0; j < 4; ++j) {
-            if (column + j >= push.m) continue;
-            float more = push.bias < 0 ? 0.0 : bias[push.bias + (column + j) * push.bias_step];
-            [[unroll]] for (int r = 0; r < ROWS; ++r)
-                if (r < push.n) c[push.c_offset + r * push.m + column + j] = activated(sums[r][j] + more);
-        }
+        if (part == 0)
+            [[unroll]] for (int j = 0; j < 4; ++j)
+                if (column + j < push.m) write(column + j, j);
     }
 }

@@ -39,7 +39,7 @@ NN_FUNCTIONS = """
     adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d
     interpolate pixel_shuffle pixel_unshuffle grid_sample
     mse_loss l1_loss smooth_l1_loss huber_loss cross_entropy nll_loss binary_cross_entropy
-    binary_cross_entropy_with_logits kl_div cosine_similarity
+    binary_cross_entropy_with_logits kl_div cosine_similarity scaled_dot_product_attention
 """
 
 CREATION = "arange linspace eye full ones zeros full_like ones_like zeros_like"

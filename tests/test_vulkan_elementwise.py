@@ -29,8 +29,14 @@ pytestmark = pytest.mark.slow  # the oracle walks these rows on Vulkan in the qu
 gpu = vulkan()
 
 ROWS = [op for op in registry.values() if op.family.name in ("elementwise", "cast")]
+OVERFLOWING = {
+    "addcmul",
+    "lerp",
+}  # products may be infinite before they are added: fuzzing draws smaller ones
 FUNCTIONS = [
-    op for op in ROWS if op.takes != "bool" and op.takes != "whole" and op.name != "cast" and not op.mask
+    op
+    for op in ROWS
+    if op.takes not in ("bool", "whole") and op.name not in ("cast", *OVERFLOWING) and not op.mask
 ]
 PARAMS = {
     "leaky_relu": {"slope": 0.01},
@@ -92,7 +98,9 @@ def test_every_row_has_its_function_and_every_function_its_row():
 
 def test_a_row_without_a_function_says_what_to_write():
     op = dataclasses.replace(registry["exp"], name="logcosh")
-    with pytest.raises(ta.Unsupported, match=r"op_logcosh in glsl/elementwise\.glsl"):
+    with pytest.raises(
+        ta.Unsupported, match=r"no function op_logcosh: .* write one in glsl/elementwise\.glsl"
+    ):
         on_gpu(op, square_of((3,)))
 
 

@@ -20,6 +20,7 @@ from tinyadept.errors import DeviceError
 
 DECORATE, BINDING, LOOP_MERGE, UNROLL = 71, 33, 246, 1  # of the SPIR-V specification
 TARGET = "vulkan1.1"
+OPTIONS = ("-V", "--target-env", TARGET, "-g0")  # without names, which nothing reads
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
 
 Macros = Mapping[str, str | int | float]
@@ -155,7 +156,7 @@ class Shaders:
 
     def digest(self, name: str, macros: tuple[tuple[str, str], ...], source: str | None = None) -> str:
         """Hash of everything that is compiled: the template, what it includes, and the macros."""
-        content = hashlib.sha256(repr((TARGET, name, macros)).encode())
+        content = hashlib.sha256(repr((OPTIONS, name, macros)).encode())
         if source is not None:
             content.update(source.encode() + b"\0")
         for path in self.sources(*([f"{name}.comp"] if source is None else INCLUDE.findall(source))):
@@ -193,9 +194,7 @@ class Shaders:
                 template = Path(temporary).with_name(f"{Path(temporary).stem}-{name}.comp")
                 template.write_text(source, encoding="utf-8")
             defines = [f"-D{key}={value}" for key, value in macros]
-            done = compiler.run(
-                "-V", "--target-env", TARGET, f"-I{self.folder}", *defines, "-o", temporary, str(template)
-            )
+            done = compiler.run(*OPTIONS, f"-I{self.folder}", *defines, "-o", temporary, str(template))
             self.compiled += 1
             if done.returncode:
                 variant = " ".join([f"{name}.comp", *defines])

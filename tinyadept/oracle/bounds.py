@@ -165,6 +165,8 @@ def affine_terms(case: Case) -> np.ndarray:
     """
     a, *others = (x.values.astype(np.float64) for x in case.inputs)
     axes = case.params["axes"]
+    if not a.size:
+        return np.zeros(a.shape)
     scale = 1 / np.sqrt(a.var(axes, keepdims=True) + case.params["eps"])
     apart = EPS * np.abs(a).mean(axes, keepdims=True) * scale * np.ones_like(a)
     if not others:

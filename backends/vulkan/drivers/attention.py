@@ -179,7 +179,7 @@ def lane_part(gpu: Any, rows: int, width: int) -> int:
 
 
 def workgroups(call: Call, count: int, rounds: int, body: int, length: int) -> tuple[int, int, int]:
-    """For `count` rows of results, of which a head has `length`; a lane of a CPU's takes `rounds` turns each."""
+    """For `count` rows of results, `length` a head; on a CPU a lane takes `rounds` turns for each."""
     gpu = call.gpu
     if body == TILES:
         return loops.power_of_two(count // length * -(-length // SIDE), loops.MOST_GROUPS), 1, 1
