@@ -42,7 +42,7 @@ def together(model: Any, tokenizer: Any, count: int, options: argparse.Namespace
     shared = Hogwild(model, prompt, count, options.capacity, how)
     workers = [Worker(number, tokenizer) for number in range(count)]
     drawn, question, answers, written = [0] * count, tokenizer.encode(QUESTION), [], 0
-    start = time.perf_counter()
+    start, step = time.perf_counter(), 0
     for step in range(1, options.steps + 1):
         if step % options.ask == 0:  # one of them, in turn
             asked = workers[step // options.ask % count]

@@ -190,9 +190,9 @@ def plugged(
     def linear(layer: Any, x: ta.Tensor, row: Callable | None = None) -> ta.Tensor:
         rows = x.reshape(-1, x.shape[-1])
         traffic.product(rows.shape, layer.weight.shape, tile)
-        if row is None and matmul is None:
-            return F.linear(x, layer.weight.mT, layer.bias)
         if row is None:
+            if matmul is None:
+                return F.linear(x, layer.weight.mT, layer.bias)
             return (matmul(rows, layer.weight) + layer.bias).reshape(*x.shape[:-1], -1)
         # The bias goes into the product as one more column of a matrix of ones.
         ones = ta.ones(rows.shape[0], 1, device=x.backend)
@@ -246,10 +246,11 @@ def torch_function(row: Any) -> Any:
             return torch.from_numpy(row(ta.from_numpy(x.detach().numpy())).numpy())
 
         @staticmethod
-        def backward(ctx: Any, grad: Any) -> Any:
-            (x,) = ctx.saved_tensors
+        def backward(ctx: Any, *grad_outputs: Any) -> Any:
+            (x,), (grad,) = ctx.saved_tensors, grad_outputs
             inner = ta.tensor(x.detach().numpy(), requires_grad=True)
             row(inner).backward(ta.from_numpy(grad.contiguous().numpy()))
+            assert inner.grad is not None
             return torch.from_numpy(inner.grad.numpy())
 
     return Function.apply

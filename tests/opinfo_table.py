@@ -56,6 +56,10 @@ NOT_COMPARED = {
 
 TOLERANCES = {
     "nn.functional.conv3d": {"rtol": 5e-6, "atol": 5e-5},  # sums of 1320 products: OpInfo's own tolerance
+    "nn.functional.scaled_dot_product_attention": {
+        "rtol": 1.3e-6,
+        "atol": 1e-4,
+    },  # scores of some 100 are rounded before they are exponents: a weight is off by 1e-5 of itself
     "nn.functional.normalize": {
         "rtol": 1.3e-6,
         "atol": 1e-4,
@@ -171,6 +175,12 @@ DIFFERENCES = [
         lambda s: s.kwargs.get("training", True) and s.kwargs.get("p", 0.5) not in (0, 1),
         "the random numbers are others: a seed gives the same ones on every device",
         "dropped",
+    ),
+    Difference(
+        "nn.functional.scaled_dot_product_attention",
+        lambda s: s.kwargs.get("dropout_p", 0) > 0,
+        "the random numbers are others: a seed gives the same ones on every device",
+        "on average",
     ),
     Difference(
         "__rpow__",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache, reduce
 from itertools import chain
 from pathlib import Path
@@ -236,6 +237,15 @@ def then_dropped(op: Any, s: Sample) -> None:
     assert np.array_equal(g.numpy(), kept * up)
 
 
+def then_on_average(op: Any, s: Sample) -> None:
+    """Without the randomness the mean of many results is PyTorch's, within six times its own error."""
+    (expected,) = theirs(op, replace(s, kwargs=s.kwargs | {"dropout_p": 0.0}))
+    results = np.stack([called(s)[0][0].detach().numpy() for _ in range(200)])
+    error = results.std(0) / np.sqrt(len(results))
+    assert results.std(0).max() > 0
+    assert (np.abs(results.mean(0) - expected.detach().numpy()) <= 6 * error + 1e-4).all()
+
+
 def then_no_gradient(op: Any, s: Sample) -> None:
     """The values are PyTorch's; its gradient is zero, and ours does not exist."""
     (expected,), ((got,), _) = theirs(op, s), called(s)
@@ -266,6 +276,7 @@ def then_promoted(op: Any, s: Sample) -> None:
 THEN = {
     "stable": then_stable,
     "dropped": then_dropped,
+    "on average": then_on_average,
     "no gradient": then_no_gradient,
     "cut off": then_cut_off,
     "as tensors": then_as_tensors,

@@ -68,6 +68,13 @@ class Audit:
         for m, words, mask in zip(memories, before, known):
             m.words[:] = np.where(mask, words, np.uint32(POISON))
         self.run([entry.command])
+        try:
+            self.compare(entry, memories, before, after, written, known)
+        finally:
+            for m, new in zip(memories, after):
+                m.words[:] = new
+
+    def compare(self, entry, memories, before, after, written, known):
         for m, old, new, may_write, mask in zip(memories, before, after, written, known):
             expected = np.where(may_write, new, np.where(mask, old, np.uint32(POISON)))
             for got, wanted in ((new, np.where(may_write, new, old)), (m.words, expected)):
@@ -77,8 +84,6 @@ class Audit:
                         f"{entry.shader} {kind} what it does not name: word {at} of {m} became {got[at]:#x}, "
                         f"expected {wanted[at]:#x}; it names {entry.reads} and {entry.writes}"
                     )
-        for m, new in zip(memories, after):
-            m.words[:] = new
 
 
 def named(memory, ranges):

@@ -9,6 +9,7 @@ import numpy as np
 from .. import dtypes
 from ..ops import attention as rows
 from ..ops.elementwise import where
+from ..ops.table import broadcast
 from ..tensor import Tensor
 from ..view import Shape
 from .pointwise import dropout
@@ -26,9 +27,8 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """softmax(query keyᵀ · scale + mask) value (Vaswani et al., Attention is all you need, 2017).
 
-    One op that never holds all scores; with dropout, several ops that do.
-    Shapes: query (…, T, D), key (…, S, D) and value (…, S, E) give (…, T, E). A query that sees no key gets
-    zeros.
+    One op that never holds all scores; with dropout, several ops that do. Shapes: query (…, T, D), key
+    (…, S, D) and value (…, S, E) give (…, T, E); what leads is broadcast. A query that sees no key gets zeros.
 
     Parameters
     ----------
@@ -52,12 +52,15 @@ def scaled_dot_product_attention(
     """
     if is_causal and attn_mask is not None:
         raise ValueError("scaled_dot_product_attention: a mask beside is_causal: put both into the mask")
-    q, k, v = (heads(x, enable_gqa) for x in (query, key, value))
-    if not query.ndim == key.ndim == value.ndim or query.ndim < 2:
+    if min(query.ndim, key.ndim, value.ndim) < 2 + enable_gqa:
         raise ValueError(
             f"scaled_dot_product_attention: shapes {query.shape}, {key.shape} and {value.shape}: expected "
-            "(…, T, D), (…, S, D) and (…, S, E) of equal rank"
+            "(…, T, D), (…, S, D) and (…, S, E), with heads before the last two if enable_gqa"
         )
+    own = 3 if enable_gqa else 2  # axes that do not broadcast
+    batch = broadcast("scaled_dot_product_attention", *(x.shape[:-own] for x in (query, key, value)))
+    query, key, value = (x.broadcast_to((*batch, *x.shape[-own:])) for x in (query, key, value))
+    q, k, v = (heads(x, enable_gqa) for x in (query, key, value))
     lead, (b, h, t, d), s = query.shape[:-2], q.shape, k.shape[2]
     mask = None if attn_mask is None else added(attn_mask, (*lead, t, s), q).reshape(b, h, t, s)
     scale = 1 / sqrt(max(d, 1)) if scale is None else float(scale)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from math import prod
+from typing import cast
 
 import numpy as np
 from hypothesis import strategies as st
 
 from .. import dtypes
 from ..ops.activation import ACTIVATIONS
+from ..ops.kernels import Kernel
 from ..ops.move import index as index_row
 from ..ops.norm import np_moments
 from ..ops.table import Move, Op
@@ -241,7 +243,9 @@ def entropy_case(d: Drawer) -> tuple[list, dict]:
 
 def kernel_case(d: Drawer) -> tuple[list, dict]:
     """A call of an op from outside the package, whose family draws the shapes."""
-    return [d.floats(shape) for shape in d.op.family.draw(d.int)], {}
+    family = cast(Kernel, d.op.family)
+    assert family.draw is not None, f"{d.op.name} cannot be drawn: give its Kernel draw=..."
+    return [d.floats(shape) for shape in family.draw(d.int)], {}
 
 
 def attention_case(d: Drawer) -> tuple[list, dict]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from tinyadept.dtypes import float32
 from tinyadept.errors import Unsupported
+from tinyadept.ops.kernels import Kernel
 from tinyadept.ops.table import Op
 from tinyadept.tensor import Buffer, Tensor
 from tinyadept.view import Shape
@@ -40,7 +41,7 @@ def run(
     ValueError
         If its grid or its workgroups exceed what there is.
     """
-    family = op.family
+    family = cast(Kernel, op.family)
     if op.glsl is None or dtype != float32:
         raise Unsupported(f"{op.name} on {gpu.name} needs glsl=... and float32, got {dtype.name}")
     shapes = [x.shape for x in inputs]
