@@ -28,7 +28,7 @@ def scaled_dot_product_attention(
     """softmax(query keyᵀ · scale + mask) value (Vaswani et al., Attention is all you need, 2017).
 
     One op that never holds all scores; with dropout, several ops that do. Shapes: query (…, T, D), key
-    (…, S, D) and value (…, S, E) give (…, T, E); what leads is broadcast. A query that sees no key gets zeros.
+    (…, S, D) and value (…, S, E) give (…, T, E); what leads is broadcast. Who sees no key gets zeros.
 
     Parameters
     ----------
