@@ -288,9 +288,9 @@ def all_checks(gpu):
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 @pytest.mark.parametrize("tiled", [False, True])
-def test_a_broken_kernel_is_caught(mutant, tiled, tmp_path):
-    with body(GPU, tiled, 8), broken(GPU, tmp_path, *MUTANTS[mutant]), pytest.raises(AssertionError):
-        all_checks(GPU)
+def test_a_broken_kernel_is_caught(mutant, tiled, tmp_path, backend):  # whose pipelines go with it
+    with body(backend, tiled, 8), broken(backend, tmp_path, *MUTANTS[mutant]), pytest.raises(AssertionError):
+        all_checks(backend)
 
 
 def test_plans_give_way_when_axes_cannot_be_merged():
