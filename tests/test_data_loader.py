@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import namedtuple
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import numpy as np
@@ -431,6 +432,23 @@ def test_a_worker_that_is_busy_when_its_loader_ends_is_silent(loaders, capfd):
         next(iterator)
     loader.close()
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("where", [(os, "ftruncate"), (resource_tracker, "register")], ids=["early", "late"])
+def test_ctrl_c_while_memory_is_made_leaves_none(loaders, monkeypatch, where):
+    module, name = where
+    before = getattr(module, name)
+
+    def interrupted(*arguments):
+        monkeypatch.setattr(module, name, before)
+        raise KeyboardInterrupt
+
+    loader = loaders(Numbers(4), num_workers=1)
+    loader.start()
+    monkeypatch.setattr(module, name, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        list(loader)
+    assert getattr(module, name) is before and not left()
 
 
 def test_workers_end_with_their_loader(tmp_path):

@@ -6,6 +6,7 @@ lives as long as either has it open, and nothing is left in /dev/shm, whoever is
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable
 from math import prod
@@ -87,8 +88,12 @@ class Slot:
             If the system has no room for it.
         """
         self.close()
-        self.memory = SharedMemory(f"tinyadept-{os.getpid()}-{token_hex(4)}", create=True, size=size)
-        self.named = True
+        name, self.named = f"tinyadept-{os.getpid()}-{token_hex(4)}", True
+        try:
+            self.memory = SharedMemory(name, create=True, size=size)
+        except BaseException:  # Ctrl-C in the midst of it, too
+            discard(name)
+            raise
         try:
             reserve(self.memory.name, size)
         except OSError as error:
@@ -104,8 +109,9 @@ class Slot:
     def opened(self) -> None:
         """The worker has the segment: nobody else needs its name."""
         if self.named and self.memory is not None:
+            with contextlib.suppress(FileNotFoundError):
+                self.memory.unlink()
             self.named = False
-            self.memory.unlink()
 
     def lease(self) -> np.ndarray:
         """The segment as bytes. The slot becomes free once nothing refers to them any more."""
@@ -153,6 +159,19 @@ def bytes_of(memory: SharedMemory) -> memoryview:
     """Those of an open segment."""
     assert memory.buf is not None
     return memory.buf
+
+
+def discard(name: str) -> None:
+    """Remove a segment that may not have been made to its end."""
+    try:
+        memory = SharedMemory(name)
+    except FileNotFoundError:
+        return
+    except ValueError:  # it has no bytes yet
+        os.unlink(os.path.join(FILES, name))
+        return
+    memory.close()
+    memory.unlink()
 
 
 def reserve(name: str, size: int) -> None:
