@@ -59,17 +59,15 @@ def infer_attention(op: Any, inputs: tuple, params: dict) -> tuple:
 attending = Family("attention", infer_attention)
 
 
-def shares(q: np.ndarray, k: np.ndarray) -> Iterator[tuple[slice, int]]:
-    """Queries that are worked on together, and how many of the first keys any of them may see."""
-    (b, h, t, _), s = q.shape, k.shape[2]
-    size = max(1, SCORES_BYTES // max(1, b * h * s * q.itemsize))
+def shares(q: np.ndarray, k: np.ndarray, start: np.ndarray | None) -> Iterator[tuple[slice, int]]:
+    """Queries that are worked on together, and how many of the first keys any of them sees."""
+    (b, h, t, _), keys = q.shape, k.shape[2]
+    size = max(1, SCORES_BYTES // max(1, b * h * keys * q.itemsize))
     for first in range(0, t, size):
-        yield slice(first, min(first + size, t)), s
-
-
-def seen_keys(start: np.ndarray | None, queries: slice, keys: int) -> int:
-    """How many of the first keys some of these queries see."""
-    return keys if start is None or not start.size else int(np.clip(start.max() + queries.stop, 0, keys))
+        last, seen = min(first + size, t), keys
+        if start is not None and start.size:
+            seen = int(np.clip(start.max() + last, 0, keys))
+        yield slice(first, last), seen
 
 
 def weights(
@@ -105,11 +103,11 @@ def np_attention(
     *,
     scale: float,
 ) -> np.ndarray:
-    (b, h, t, d), heads = q.shape, k.shape[1]
-    grouped, k, v = q.reshape(b, heads, h // heads, t, d), k[:, :, None], v[:, :, None]
+    (b, h, t, _), heads = q.shape, k.shape[1]
+    cut = shares(q, k, start)
+    grouped, k, v = q.reshape(b, heads, h // heads, t, q.shape[3]), k[:, :, None], v[:, :, None]
     out = np.empty((*grouped.shape[:4], v.shape[-1]), q.dtype)
-    for queries, s in shares(q, k[:, :, 0]):
-        s = seen_keys(start, queries, s)
+    for queries, s in cut:
         p = weights(grouped[:, :, :, queries], k[..., :s, :], start, mask, queries, scale)
         np.matmul(p, v[..., :s, :], out=out[:, :, :, queries])
     return out.reshape(b, h, t, v.shape[-1])
@@ -125,12 +123,12 @@ def np_attention_input(
     *,
     scale: float,
 ) -> np.ndarray:
-    (b, h, t, d), heads = q.shape, k.shape[1]
+    (b, h, t, _), heads = q.shape, k.shape[1]
+    cut = shares(q, k, start)
     g, q = (x.reshape(b, heads, h // heads, t, x.shape[3]) for x in (g, q))
     k, v = k[:, :, None], v[:, :, None]
     dq, dk, dv = np.zeros(q.shape, q.dtype), np.zeros(k.shape, q.dtype), np.zeros(v.shape, q.dtype)
-    for queries, s in shares(q.reshape(b, h, t, d), k[:, :, 0]):
-        s = seen_keys(start, queries, s)
+    for queries, s in cut:
         some, outer = q[:, :, :, queries], g[:, :, :, queries]
         p = weights(some, k[..., :s, :], start, mask, queries, scale)
         dv[..., :s, :] += np.matmul(p.swapaxes(-1, -2), outer).sum(2, keepdims=True)

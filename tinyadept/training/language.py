@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from importlib import import_module
-from math import cos, pi
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,7 +16,7 @@ from tinyadept.text import generate
 from tinyadept.text.characters import Characters, byte_pairs
 
 from . import curves
-from .task import Task, TrainingError, checked, progress
+from .task import Task, TrainingError, checked, groups, progress, rising_and_falling
 
 WEIGHTS = "weights.safetensors"
 UNSEEN = 0.1  # the part of a text, its end, that is not learned
@@ -81,22 +80,9 @@ class Language(Task):
             )
         )
         self.steps = settings["epochs"] * settings["steps"]
-        learned = list(self.model.parameters())
-        groups = [
-            {"params": [p for p in learned if p.ndim > 1], "weight_decay": DECAY},
-            {"params": [p for p in learned if p.ndim <= 1], "weight_decay": 0.0},
-        ]
-        self.optimizer = optim.AdamW(groups, lr=settings["lr"], betas=BETAS)
-        self.schedule = optim.LambdaLR(self.optimizer, self.rate)
+        self.optimizer = optim.AdamW(groups(self.model, DECAY), lr=settings["lr"], betas=BETAS)
+        self.schedule = optim.LambdaLR(self.optimizer, rising_and_falling(self.steps, WARMUP, END))
         self.step, self.look = ta.capture(self.follow), ta.capture(self.loss_of)
-
-    def rate(self, step: int) -> float:
-        """The part of the learning rate in a step: up in a line, then down along a cosine."""
-        warmup = min(WARMUP, self.steps // 4)
-        if step < warmup:
-            return (step + 1) / warmup
-        done = (step - warmup) / max(self.steps - warmup, 1)
-        return END + (1 - END) * (1 + cos(pi * min(done, 1))) / 2
 
     def windows(self, ids: np.ndarray, starts: np.ndarray) -> np.ndarray:
         """(…) places give (…, context + 1) tokens."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import cos, pi
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +12,7 @@ from ..data import DataLoader
 from ..data.augmentation import Augmentation
 from ..data.pictures import DataError
 from ..data.scaled import ScaledPictures
-from .task import Task, TrainingError, checked, progress
+from .task import Task, TrainingError, checked, groups, progress, rising_and_falling
 
 WARMUP, END = 100, 0.01  # steps until the learning rate is whole, and the part of it that is left at the end
 DECAY = 0.01  # of weights; not of biases and what normalises
@@ -62,17 +61,9 @@ class PictureTask(Task):
     def optimise(self, model: nn.Module) -> None:
         """Make what changes a model."""
         self.model = model
-        self.optimizer = optim.AdamW(groups(model), lr=self.settings["lr"])
+        self.optimizer = optim.AdamW(groups(model, DECAY), lr=self.settings["lr"])
         self.steps = self.settings["epochs"] * len(self.loader)
-        self.schedule = optim.LambdaLR(self.optimizer, self.rate)
-
-    def rate(self, step: int) -> float:
-        """The part of the learning rate in a step: up in a line, then down along a cosine."""
-        warmup = min(WARMUP, self.steps // 4)
-        if step < warmup:
-            return (step + 1) / warmup
-        done = (step - warmup) / max(self.steps - warmup, 1)
-        return END + (1 - END) * (1 + cos(pi * min(done, 1))) / 2
+        self.schedule = optim.LambdaLR(self.optimizer, rising_and_falling(self.steps, WARMUP, END))
 
     def learn(self, epoch: int) -> dict[str, float]:
         self.arrange(epoch)
@@ -102,15 +93,6 @@ class PictureTask(Task):
 
     def close(self) -> None:
         self.loader.close()
-
-
-def groups(model: nn.Module) -> list[dict[str, Any]]:
-    """The parameters that decay, the weights of convolutions, and those that do not."""
-    learned = [p for p in model.parameters() if p.requires_grad]
-    return [
-        {"params": [p for p in learned if p.ndim > 1], "weight_decay": DECAY},
-        {"params": [p for p in learned if p.ndim <= 1], "weight_decay": 0.0},
-    ]
 
 
 def augmentation_of(own: Augmentation, strength: float, **changes: float) -> Augmentation | None:

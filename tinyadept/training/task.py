@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -96,6 +97,28 @@ class Task:
 def part(tensors: dict[str, Tensor], first: str) -> dict[str, Tensor]:
     """Those whose names begin with a word and a dot, by the rest of their names."""
     return {name[len(first) + 1 :]: x for name, x in tensors.items() if name.startswith(f"{first}.")}
+
+
+def groups(model: nn.Module, decay: float) -> list[dict[str, Any]]:
+    """The parameters that decay, which are matrices or more, and those that do not: biases and scales."""
+    learned = [p for p in model.parameters() if p.requires_grad]
+    return [
+        {"params": [p for p in learned if p.ndim > 1], "weight_decay": decay},
+        {"params": [p for p in learned if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+
+
+def rising_and_falling(steps: int, warmup: int, end: float) -> Callable[[int], float]:
+    """The part of the learning rate in each step: up in a line, then along a cosine down to `end`."""
+    warmup = min(warmup, steps // 4)
+
+    def rate(step: int) -> float:
+        if step < warmup:
+            return (step + 1) / warmup
+        done = (step - warmup) / max(steps - warmup, 1)
+        return end + (1 - end) * (1 + math.cos(math.pi * min(done, 1))) / 2
+
+    return rate
 
 
 def progress(total: int, epoch: int) -> Any:
