@@ -102,6 +102,8 @@ float op_silu(float a) {
     return a < 0.0 ? a * e.x / below * e.y : a / below;
 }
 
+float op_swiglu(float a, float b) { return op_silu(a) * b; }
+
 // g s(1 + a(1 - s)) with s = sigmoid(a).
 float op_silu_input(float g, float a) {
     vec2 e = exp_factors(-abs(a), 0.0);

@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // c = a @ b for batches of matrices: c (batch, n, m), a (batch, n, k), b (batch, k, m), c dense, the others
-// strided. A linear layer adds a bias to each column, and may apply an activation.
+// strided. A linear layer adds a bias to each column, and a residual, and may apply an activation.
 //
 //   -DTYPE=float -DTYPE4=vec4, or int and ivec4; -DMASK=255 for bytes, else 0
 //   -DACTIVATED=1       where an activation is applied, else 0
@@ -28,6 +28,7 @@ layout(push_constant) uniform Push {
     int a_batch[3];
     int b_batch[3];
     int bias, bias_step;         // bias -1: none
+    int residual, residual_row, residual_col;  // likewise
 } push;
 
 #define ACTIVATION_ID 1
@@ -37,6 +38,7 @@ layout(binding = 0) buffer C { TYPE c[]; };
 layout(binding = 1) readonly buffer A { TYPE a[]; };
 layout(binding = 2) readonly buffer B { TYPE b[]; };
 layout(binding = 3) readonly buffer Bias { TYPE bias[]; };
+layout(binding = 4) readonly buffer Residual { TYPE residual[]; };
 layout(binding = 0) writeonly buffer C4 { TYPE4 c4[]; };
 layout(binding = 1) readonly buffer A4 { TYPE4 a4[]; };
 layout(binding = 2) readonly buffer B4 { TYPE4 b4[]; };
@@ -55,6 +57,12 @@ ivec4 mad(int x, ivec4 y, ivec4 z) { return x * y + z; }
 TYPE more(int split, int column) {
     if (push.bias < 0 || split > 0) return TYPE(0);
     return bias[push.bias + min(column, push.m - 1) * push.bias_step];
+}
+
+// What is added to a result of a part.
+TYPE other(int split, int row, int column) {
+    if (push.residual < 0 || split > 0) return TYPE(0);
+    return residual[push.residual + row * push.residual_row + min(column, push.m - 1) * push.residual_col];
 }
 
 ivec2 batch_offsets(int batch) {
@@ -138,8 +146,9 @@ void store_b(int stage, ivec2 at, TYPE4 v) {
 #endif
 }
 
-void write(int base, ivec2 at, TYPE4 v) {
+void write(int base, int split, ivec2 at, TYPE4 v) {
     if (at.x >= push.n) return;
+    [[unroll]] for (int j = 0; j < 4; ++j) v[j] += other(split, at.x, at.y + j);
     int cell = base + at.x * push.m + at.y;
     v = activated(DONE(v));
     if (at.y + 3 < push.m && (cell & 3) == 0) c4[cell >> 2] = v;
@@ -197,7 +206,7 @@ ivec2 lane_of_32() {
 #define MULTIPLY(i, e, j) sum##i##e##j = mad(left[i][e], right[j], sum##i##e##j);
 #define MORE(j) TYPE4 more##j = TYPE4(more(split, column + j * 32), more(split, column + j * 32 + 1), \
     more(split, column + j * 32 + 2), more(split, column + j * 32 + 3));
-#define WRITE(i, e, j) write(base, corner + mine + ivec2(i * 16 + e, j * 32), sum##i##e##j + more##j);
+#define WRITE(i, e, j) write(base, split, corner + mine + ivec2(i * 16 + e, j * 32), sum##i##e##j + more##j);
 
 void main() {
     int warp = int(gl_LocalInvocationIndex) / 32;
@@ -286,7 +295,8 @@ void main() {
             if (row + i < push.n)
                 [[unroll]] for (int j = 0; j < COLUMNS; ++j)
                     if (col + j < push.m)
-                        c[to + i * push.m + j] = DONE(sums[i][j / 4][j % 4] + added[j]);
+                        c[to + i * push.m + j] = DONE(sums[i][j / 4][j % 4] + added[j]
+                                                      + other(split, row + i, col + j));
 #if ACTIVATED  // in a loop of its own: CPU drivers would take seconds to compile one function so many times
         for (int i = 0; i < ROWS * COLUMNS; ++i) {
             int at = to + i / COLUMNS * push.m + i % COLUMNS;

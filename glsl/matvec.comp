@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// c = a @ b, plus a bias, and an activation, where a has few rows: what takes time is reading b. For GPUs.
+// c = a @ b, plus a bias and a residual, and an activation, where a has few rows: what takes time is reading b. For GPUs.
 //
 //   -DROWS=1 or 4       of a, at most
 //   -DDEEP=1            b dense along its depth, read four cells of four columns at a time, and a as well
@@ -14,6 +14,7 @@ layout(push_constant) uniform Push {
     int b_offset, b_step;        // of the axis along which b is not dense
     int c_offset;
     int bias, bias_step;         // bias -1: none
+    int residual, residual_row, residual_col;  // likewise
 } push;
 
 #define ACTIVATION_ID 1
@@ -28,6 +29,7 @@ layout(binding = 1) readonly buffer A { float a[]; };
 layout(binding = 1) readonly buffer A4 { vec4 a4[]; };
 layout(binding = 2) readonly buffer B4 { vec4 b4[]; };
 layout(binding = 3) readonly buffer Bias { float bias[]; };
+layout(binding = 4) readonly buffer Residual { float residual[]; };
 
 shared vec4 meeting[LANES * ROWS];
 vec4 sums[ROWS];
@@ -83,7 +85,12 @@ void join(int four, int part) {
 void write(int column, int j) {
     float more = push.bias < 0 ? 0.0 : bias[push.bias + column * push.bias_step];
     [[unroll]] for (int r = 0; r < ROWS; ++r)
-        if (r < push.n) c[push.c_offset + r * push.m + column] = activated(sums[r][j] + more);
+        if (r < push.n) {
+            float sum = sums[r][j] + more;
+            if (push.residual >= 0)
+                sum += residual[push.residual + r * push.residual_row + column * push.residual_col];
+            c[push.c_offset + r * push.m + column] = activated(sum);
+        }
 }
 
 void main() {

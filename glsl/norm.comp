@@ -8,7 +8,8 @@
 //   -DACROSS=4        or of the last kept axis, likewise
 //   -DHELD=8          FOLD_LANES lanes hold a row, with up to so many loads a lane, so that it is read once
 //   -DHELD=0          glsl/reduce.comp has folded the rows
-// normalize has a weight and a bias for each element, which lie alike; normalize_input a weight for each row.
+// normalize has a weight and a bias for each element, which lie alike, rms_normalize a weight; normalize_input has
+// a weight for each row.
 
 #if HELD
 layout(local_size_x_id = 0) in;
@@ -50,6 +51,9 @@ layout(binding = 2) readonly buffer Y { WORDS y_words[]; };
 layout(binding = 2) readonly buffer Weight { float weight[]; };
 layout(binding = 3) readonly buffer Bias { float bias[]; };
 #define ROWS_BINDING 4
+#elif defined(OP_rms_normalize)
+layout(binding = 2) readonly buffer Weight { float weight[]; };
+#define ROWS_BINDING 3
 #elif defined(OP_normalize_input)
 layout(binding = 3) readonly buffer Weight { float weight[]; };
 #define ROWS_BINDING 4
@@ -88,6 +92,8 @@ float finally(float x, int at, int k) {
 #ifdef OP_normalize
     at += k * STEP;
     return x * weight[at] + bias[at - push.y_offset + push.more_offset];
+#elif defined(OP_rms_normalize)
+    return x * weight[at + k * STEP];
 #elif defined(OP_normalize_input)
     return x * weight[push.more_offset + (ACROSS == 4 ? at * 4 + k : at) * STEP];
 #else

@@ -47,8 +47,8 @@ class Conv1D(nn.Module):
         self.bias = nn.Parameter(zeros(n_out))
         init.normal_(self.weight, std=std)
 
-    def forward(self, x: Tensor, activation: str | None = None) -> Tensor:
-        return F.linear(x, self.weight.mT, self.bias, activation=activation)
+    def forward(self, x: Tensor, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
+        return F.linear(x, self.weight.mT, self.bias, activation=activation, residual=residual)
 
 
 class Attention(nn.Module):
@@ -59,14 +59,16 @@ class Attention(nn.Module):
         self.c_attn = Conv1D(c, 3 * c)
         self.c_proj = Conv1D(c, c, 0.02 / sqrt(2 * config.n_layer))
 
-    def forward(self, x: Tensor, start: Tensor, cache: KeyValueCache | None, layer: int) -> Tensor:
+    def forward(
+        self, x: Tensor, start: Tensor, cache: KeyValueCache | None, layer: int, residual: Tensor | None
+    ) -> Tensor:
         b, t, c = x.shape
         qkv = self.c_attn(x).reshape(b, t, 3, self.heads, c // self.heads)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # (B, H, T, D) each
         if cache is not None:
             k, v = cache.append(layer, k, v)  # (B, H, capacity, D)
         y = rows.attention(q, k, v, start, scale=1 / sqrt(c // self.heads))
-        return self.c_proj(y.permute(0, 2, 1, 3).reshape(b, t, c))
+        return self.c_proj(y.permute(0, 2, 1, 3).reshape(b, t, c), residual=residual)
 
 
 class MLP(nn.Module):
@@ -75,8 +77,8 @@ class MLP(nn.Module):
         self.c_fc = Conv1D(config.n_embd, 4 * config.n_embd)
         self.c_proj = Conv1D(4 * config.n_embd, config.n_embd, 0.02 / sqrt(2 * config.n_layer))
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.c_proj(self.c_fc(x, "gelu_tanh"))
+    def forward(self, x: Tensor, residual: Tensor | None) -> Tensor:
+        return self.c_proj(self.c_fc(x, "gelu_tanh"), residual=residual)
 
 
 class Block(nn.Module):
@@ -90,8 +92,11 @@ class Block(nn.Module):
         self.drop = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, start: Tensor, cache: KeyValueCache | None) -> Tensor:
-        x = x + self.drop(self.attn(self.ln_1(x), start, cache, self.layer))
-        return x + self.drop(self.mlp(self.ln_2(x)))
+        if self.training and self.drop.p:
+            x = x + self.drop(self.attn(self.ln_1(x), start, cache, self.layer, None))
+            return x + self.drop(self.mlp(self.ln_2(x), None))
+        x = self.attn(self.ln_1(x), start, cache, self.layer, x)  # added as the product is written
+        return self.mlp(self.ln_2(x), x)
 
 
 class Transformer(nn.Module):

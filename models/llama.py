@@ -59,14 +59,14 @@ class Attention(nn.Module):
         self.v_proj = nn.Linear(c, self.shared * d, bias=False)
         self.o_proj = nn.Linear(self.heads * d, c, bias=False)
 
-    def forward(self, x: Tensor, attend: Attend, layer: int) -> Tensor:
+    def forward(self, x: Tensor, attend: Attend, layer: int, residual: Tensor) -> Tensor:
         b, t, _ = x.shape
         q, k, v = (
             y.reshape(b, t, -1, self.width).permute(0, 2, 1, 3)  # (B, H or K, T, D)
             for y in (self.q_proj(x), self.k_proj(x), self.v_proj(x))
         )
         y = attend(layer, q, k, v)
-        return self.o_proj(y.permute(0, 2, 1, 3).reshape(b, t, self.heads * self.width))
+        return self.o_proj(y.permute(0, 2, 1, 3).reshape(b, t, self.heads * self.width), residual)
 
 
 class MLP(nn.Module):
@@ -77,8 +77,8 @@ class MLP(nn.Module):
         self.up_proj = nn.Linear(c, wide, bias=False)
         self.down_proj = nn.Linear(wide, c, bias=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+    def forward(self, x: Tensor, residual: Tensor) -> Tensor:
+        return self.down_proj(F.swiglu(self.gate_proj(x), self.up_proj(x)), residual)
 
 
 class Layer(nn.Module):
@@ -91,8 +91,8 @@ class Layer(nn.Module):
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
     def forward(self, x: Tensor, attend: Attend) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), attend, self.number)
-        return x + self.mlp(self.post_attention_layernorm(x))
+        x = self.self_attn(self.input_layernorm(x), attend, self.number, x)
+        return self.mlp(self.post_attention_layernorm(x), x)
 
 
 class Decoder(nn.Module):

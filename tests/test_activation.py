@@ -21,7 +21,9 @@ from tinyadept.view import View
 
 RNG = np.random.default_rng(0)
 X, W, B = (RNG.normal(size=s).astype(np.float32) for s in ((2, 6, 9, 9), (10, 6, 3, 3), (10,)))
-ROWS, MATRIX, MORE = (RNG.normal(size=s).astype(np.float32) for s in ((19, 70), (33, 70), (33,)))
+ROWS, MATRIX, MORE, BESIDE = (
+    RNG.normal(size=s).astype(np.float32) for s in ((19, 70), (33, 70), (33,), (19, 33))
+)
 GEOMETRY = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
 
 
@@ -76,12 +78,12 @@ def test_groups_of_one_channel(squared):
 @absent
 @pytest.mark.parametrize("forced", [None, (TILES[-1], 1), (TILES[-1], 4)], ids=["cpu", "tiles", "parts"])
 @pytest.mark.parametrize("activation", ["relu", "silu"])
-def test_linear_layers(forced, activation, monkeypatch):
+@pytest.mark.parametrize("added", [(MORE,), (MORE, BESIDE), (BESIDE,)], ids=["bias", "both", "residual"])
+def test_linear_layers(forced, activation, added, monkeypatch):
     gpu, launched = vulkan(), []
     monkeypatch.setattr(gpu, "products", gpu.products._replace(tiled=forced is not None, forced=forced))
-    case = oracle.Case(
-        registry["linear"], tuple(map(given, (ROWS, MATRIX, MORE))), {"activation": activation}
-    )
+    inputs = tuple(map(given, (ROWS, MATRIX, *added)))
+    case = oracle.Case(registry["linear"], inputs, {"activation": activation})
     gpu.queue.flush()
     gpu.queue.observers.append(launched.extend)
     try:
@@ -117,6 +119,19 @@ def test_what_is_overwritten_is_noticed():
     rectified.detach().mul_(2)
     with pytest.raises(RuntimeError, match="overwritten in place"):
         rectified.sum().backward()
+
+
+@pytest.mark.parametrize("bias", [None, ta.tensor(MORE)], ids=["plain", "bias"])
+@pytest.mark.parametrize("lead", [(), (19,), (1, 19)], ids=str)
+def test_a_residual_is_added_before_the_activation(lead, bias):
+    size = lead or (1,)
+    x, w, r = ta.tensor(ROWS[: size[-1]].reshape(*lead, 70)), ta.tensor(MATRIX), ta.tensor(BESIDE)
+    r = r[: size[-1]].reshape(*lead, 33)
+    for residual in (r, ta.tensor(np.ascontiguousarray(r.numpy().T)).permute(*reversed(range(r.ndim)))):
+        y = F.linear(x, w, bias, residual=residual, activation="relu")
+        np.testing.assert_allclose(y.numpy(), F.relu(F.linear(x, w, bias) + r).numpy(), atol=1e-5)
+    with pytest.raises(ValueError, match="bias and residual"):
+        F.linear(x, w, bias, residual=ta.tensor(BESIDE[:2, :2]))
 
 
 def test_integers_and_unknown_names():

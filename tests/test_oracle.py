@@ -60,6 +60,7 @@ fewer = settings(
 )  # each kernel is compiled for the processor
 
 
+@pytest.mark.slow
 @of_two_bodies(DRAWN)
 @fewer
 @given(data=st.data())
@@ -67,6 +68,7 @@ def test_the_other_body_is_the_definition_on_vulkan(other_body, op, data):
     oracle.check_forward(data.draw(oracle.cases(op)), other_body)
 
 
+@pytest.mark.slow
 @of_two_bodies(DIFFERENTIABLE)
 @fewer
 @given(data=st.data())

@@ -107,6 +107,7 @@ def test_lost_nan_is_caught(name):
     assert is_caught(registry[name], LosesNaN())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ONE_PER_FAMILY, ids=lambda op: op.name)
 def test_a_sound_kernel_is_not_accused(op):
     assert not is_caught(op, Reference())

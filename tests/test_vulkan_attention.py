@@ -280,17 +280,19 @@ def test_tokens_drawn_ahead_share_a_submit():
 @pytest.mark.parametrize("turned", [False, True])
 def test_products_of_few_rows(n, k, m, turned):
     rng = np.random.default_rng(0)
-    x, w, bias = (rng.normal(size=size).astype(np.float32) for size in ((n, k), (m, k), (m,)))
+    x, w, bias, more = (rng.normal(size=size).astype(np.float32) for size in ((n, k), (m, k), (m,), (m, n)))
     weight = ta.tensor(w.T.copy(), device=GPU).T if turned else ta.tensor(w, device=GPU)
     seen = []
     GPU.queue.observers.append(lambda entries: seen.extend(entry.shader.name for entry in entries if entry))
     with body(GPU, True):
         given = ta.tensor(x, device=GPU), weight, ta.tensor(bias, device=GPU)
-        y, z = F.linear(*given).numpy(), F.linear(*given, activation="relu").numpy()
+        residual = ta.tensor(more, device=GPU).T
+        y, z = (F.linear(*given, residual=residual, activation=name).numpy() for name in (None, "relu"))
     GPU.queue.observers.pop()
     assert seen.count("matvec") == (0 if turned and m % 4 else 2)
-    exact = x.astype(np.float64) @ w.T + bias
-    bound = (k + 2) * oracle.EPS * (np.abs(x).astype(np.float64) @ np.abs(w.T) + np.abs(bias))
+    exact = x.astype(np.float64) @ w.T + bias + more.T
+    terms = np.abs(x).astype(np.float64) @ np.abs(w.T) + np.abs(bias) + np.abs(more.T)
+    bound = (k + 3) * oracle.EPS * terms
     assert not oracle.mismatch(y, exact, bound).any()
     assert not oracle.mismatch(z, np.maximum(exact, 0), bound).any()
 

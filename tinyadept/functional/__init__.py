@@ -125,6 +125,7 @@ from .pointwise import (
     std,
     sub,
     sum,
+    swiglu,
     take_along_dim,
     tan,
     tanh,

@@ -27,8 +27,7 @@ def layer_norm(
         If the last axes of the input, or a parameter, have another shape than `normalized_shape`.
     """
     axes = last_axes("layer_norm", input, normalized_shape, weight, bias)
-    lead = (1,) * (input.ndim - len(axes))
-    return scaled(input, weight, bias, (*lead, *input.shape[input.ndim - len(axes) :]), axes, eps)
+    return scaled(input, weight, bias, line_of(input, axes), axes, eps)
 
 
 def rms_norm(
@@ -38,7 +37,9 @@ def rms_norm(
     axes = last_axes("rms_norm", input, normalized_shape, weight, None)
     if eps is None:
         eps = 2.0**-23 if input.dtype.itemsize == 4 else 2.0**-52
-    return affine(rows.rms_normalize(input, axes=axes, eps=eps), weight, None)
+    if weight is None:
+        return rows.rms_normalize(input, axes=axes, eps=eps)
+    return rows.rms_normalize(input, weight.reshape(*line_of(input, axes)), axes=axes, eps=eps)
 
 
 def group_norm(
@@ -149,6 +150,12 @@ def last_axes(
         if given is not None and given.shape != shape:
             raise ValueError(f"{name}: a parameter of shape {given.shape} where {shape} is expected")
     return tuple(range(x.ndim - len(shape), x.ndim))
+
+
+def line_of(x: Tensor, axes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a parameter of the last axes, with ones before."""
+    lead = x.ndim - len(axes)
+    return (*(1,) * lead, *x.shape[lead:])
 
 
 def scaled(

@@ -103,6 +103,11 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
     return elementwise.softplus(input, beta=beta, threshold=threshold)
 
 
+def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    """``silu(gate) * up`` in one pass, the gated unit of Llama's layers (Shazeer, 2020). Beyond PyTorch."""
+    return elementwise.swiglu(gate, up)
+
+
 def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(x)), without overflow."""
     return -softplus(-input)

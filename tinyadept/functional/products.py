@@ -16,14 +16,21 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
 
 
 def linear(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, *, activation: str | None = None
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    residual: Tensor | None = None,
+    activation: str | None = None,
 ) -> Tensor:
-    """``activation(input @ weight.T + bias)``: (…, I), (O, I) and (O,) give (…, O).
+    """``activation(input @ weight.T + bias + residual)``: (…, I), (O, I), (O,) and (…, O) give (…, O).
 
     Parameters
     ----------
     input, weight : Tensor
     bias : Tensor, optional
+    residual : Tensor, optional
+        Of the result's shape, added before it is written. Beyond PyTorch.
     activation : str, optional
         As in `conv2d`. Beyond PyTorch.
 
@@ -35,14 +42,19 @@ def linear(
     if weight.ndim not in (1, 2) or not input.shape or input.shape[-1] != weight.shape[-1]:
         raise ValueError(f"linear: input {input.shape} and weight {weight.shape}: expected (…, I) and (O, I)")
     if weight.ndim == 1 or (bias is not None and bias.shape != weight.shape[:1]):
-        if activation:
-            raise ValueError(f"linear: {activation} with weight {weight.shape}: expected (O, I), bias (O,)")
+        if activation or residual is not None:
+            raise ValueError(
+                f"linear: activation or residual with weight {weight.shape}: expected (O, I), bias (O,)"
+            )
         out = multiplied(input, weight.T)
         return out if bias is None else out + bias
     lead, after = input.shape[:-1], {"activation": activation} if activation else {}
-    given = (weight,) if bias is None else (weight, bias)
-    out = rows.linear(input.reshape(prod(lead), input.shape[-1]), *given, **after)
-    return out.reshape(*lead, weight.shape[0])
+    added = tuple(x for x in (bias, residual) if x is not None)
+    if lead:
+        return rows.linear(input, weight, *added, **after)
+    if residual is not None:
+        added = (*added[:-1], residual.unsqueeze(0))
+    return rows.linear(input.unsqueeze(0), weight, *added, **after).squeeze(0)
 
 
 def outer(input: Tensor, vec2: Tensor) -> Tensor:

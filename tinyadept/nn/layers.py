@@ -36,7 +36,7 @@ class Identity(Module):
 
 
 class Linear(Module):
-    """``activation(input @ weight.T + bias)``.
+    """``activation(input @ weight.T + bias + residual)``, of which a call may be given the last.
 
     Shapes: (…, in_features) gives (…, out_features); the weight is (out_features, in_features).
 
@@ -63,8 +63,8 @@ class Linear(Module):
         """Draw new weights, uniform within 1 / √in_features."""
         reset(self.weight, self.bias)
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.linear(input, self.weight, self.bias, activation=self.activation)
+    def forward(self, input: Tensor, residual: Tensor | None = None) -> Tensor:
+        return F.linear(input, self.weight, self.bias, residual=residual, activation=self.activation)
 
     def extra_repr(self) -> str:
         sizes = f"in_features={self.in_features}, out_features={self.out_features}"

@@ -443,6 +443,15 @@ silu_input = define(
     takes="strict float",
     ulps=8.0,
 )
+swiglu = define(  # silu(a) · b
+    elementwise,
+    "swiglu",
+    lambda a, b: a / (1 + np.exp(-a)) * b,
+    lambda g, out, a, b: silu_input(g * b, a),
+    lambda g, out, a, b: swiglu(a, g),
+    takes="strict float",
+    ulps=8.0,
+)
 
 # --- binary cross-entropy of logits x and targets t: x · (step(x) - t) + log(1 + exp(-|x|)) ----------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -34,28 +35,36 @@ matmul = define(
 def infer_linear(op: Any, inputs: tuple, params: dict) -> tuple:
     ready, dtype = met(op, inputs)
     x, w = ready[0].layout.shape, ready[1].layout.shape
-    if len(x) != 2 or len(w) != 2 or x[1] != w[1]:
-        raise ValueError(f"linear: input {x} and weight {w}: expected (n, I) and (O, I)")
-    if len(ready) > 2 and ready[2].shape != w[:1]:
-        raise ValueError(f"linear: a bias of shape {ready[2].shape} for {w[0]} outputs")
-    return ready, (x[0], w[0]), dtype
+    if len(x) < 2 or len(w) != 2 or x[-1] != w[1]:
+        raise ValueError(f"linear: input {x} and weight {w}: expected (…, n, I) and (O, I)")
+    out = (*x[:-1], w[0])
+    added = tuple(more.layout.shape for more in ready[2:])
+    if added not in ((), (w[:1],), (out,), (w[:1], out)):
+        raise ValueError(f"linear: bias and residual {added}, expected one of {w[:1]} and one of {out}")
+    return ready, out, dtype
 
 
-def np_linear(
-    x: np.ndarray, w: np.ndarray, b: np.ndarray | None = None, *, activation: str = ""
-) -> np.ndarray:
-    y = np.matmul(x, w.T)
-    return activate(y if b is None else np.add(y, b, out=y), activation)
+def flat(x: Any) -> Any:
+    """All rows (…, n, I) below each other, of a tensor or an array."""
+    return x if x.ndim == 2 else x.reshape(prod(x.shape[:-1]), x.shape[-1])
+
+
+def np_linear(x: np.ndarray, w: np.ndarray, *added: np.ndarray, activation: str = "") -> np.ndarray:
+    y = np.matmul(flat(x), w.T)
+    for more in added:
+        y += flat(more) if more.ndim > 1 else more
+    return activate(y, activation).reshape(*x.shape[:-1], len(w))
 
 
 layer = Family("linear", infer_linear, activated=activated)
 
-linear = define(  # act(x @ w.T + b): x (n, I), w (O, I) and perhaps b (O,) give (n, O)
+linear = define(  # act(x @ w.T + b + r): x (…, n, I), w (O, I), perhaps b (O,), perhaps r, give (…, n, O)
     layer,
     "linear",
     np_linear,
-    lambda g, out, x, w, b=None: matmul(g, w),
-    lambda g, out, x, w, b=None: matmul(g.mT, x),
-    lambda g, out, x, w, b: g.sum(0),
+    lambda g, out, x, w, b=None, r=None: matmul(flat(g), w).reshape(x.shape),
+    lambda g, out, x, w, b=None, r=None: matmul(flat(g).mT, flat(x)),
+    lambda g, out, x, w, b, r=None: flat(g).sum(0) if b.ndim == 1 else g,
+    lambda g, out, x, w, b, r: g,
     takes="number",
 )

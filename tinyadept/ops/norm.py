@@ -324,11 +324,17 @@ def rms_normalize_input_formula(a: Tensor, g: Tensor, axes: tuple, eps: float) -
     return scale * (g - hat * (g * hat).mean(axes, keepdim=True))
 
 
+def np_rms_normalize(a: np.ndarray, w: np.ndarray | None = None, *, axes: tuple, eps: float) -> np.ndarray:
+    out = a * rms_scale(a, axes, eps)
+    return out if w is None else np.multiply(out, w, out=out)
+
+
 rms_normalize = define(
     rows,
     "rms_normalize",
-    lambda a, axes, eps: a * rms_scale(a, axes, eps),
-    lambda g, out, a, axes, eps: rms_normalize_input(g, a, axes=axes, eps=eps),
+    np_rms_normalize,
+    lambda g, out, a, w=None, **p: rms_normalize_input(weighted(g, w), a, **p),
+    lambda g, out, a, w, **p: (g * rms_normalize(a, **p)).sum_to(w.shape),
     takes="strict float",
 )
 rms_normalize_input = define(

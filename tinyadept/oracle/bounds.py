@@ -92,7 +92,7 @@ TERMS: dict[str, Callable[[Case], int]] = {
     "mean": folded,
     "cumsum": lambda case: (case.inputs[0].view.shape or (1,))[case.params["axis"]],
     "matmul": lambda case: case.inputs[0].view.shape[-1] + 1,
-    "linear": lambda case: case.inputs[0].view.shape[-1] + 2,
+    "linear": lambda case: case.inputs[0].view.shape[-1] + 3,
     "conv": lambda case: prod(case.inputs[1].view.shape[1:]) + len(case.inputs) - 1,  # with a bias or without
     "conv_input": lambda case: prod(case.inputs[1].view.shape) + 1,
     "conv_weight": everything,

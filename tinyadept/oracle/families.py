@@ -221,8 +221,9 @@ def matmul_case(d: Drawer) -> tuple[list, dict]:
 
 def linear_case(d: Drawer) -> tuple[list, dict]:
     n, k, m = (d.draw(st.sampled_from((1, 2, 3, 5, 8, 17, 0))) for _ in range(3))
-    bias = [d.floats((m,))] if d.draw(st.booleans()) else []
-    return [d.floats((n, k)), d.floats((m, k)), *bias], activation(d)
+    rows = (*d.shape(0, 1, 2), n)
+    added = [d.floats(shape) for shape in ((m,), (*rows, m)) if d.draw(st.booleans())]
+    return [d.floats((*rows, k)), d.floats((m, k)), *added], activation(d)
 
 
 def activation(d: Drawer) -> dict:
@@ -291,7 +292,8 @@ def norm_case(d: Drawer) -> tuple[list, dict]:
     if "softmax" in d.op.name:
         return [d.floats(shape)], {"axis": d.axis(shape)}
     axes, sources = d.axes(shape), 2 if d.op.name.endswith("_input") else 1
-    most = {"normalize": 2, "normalize_input": 1}.get(d.op.name, 0)  # a weight, and a bias
+    # A weight, and a bias.
+    most = {"normalize": 2, "normalize_input": 1, "rms_normalize": 1}.get(d.op.name, 0)
     line = tuple(n if d.draw(st.booleans()) else 1 for n in shape)
     affine = [d.floats(line) for _ in range(d.int(0, most))]
     eps = 1e-2 if d.extremes else 0.1  # gradients of rows that hardly differ are what rounding leaves of them

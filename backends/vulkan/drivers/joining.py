@@ -19,10 +19,11 @@ TYPES = {"f": ("float", "vec4"), "i": ("int", "ivec4"), "u": ("int", "ivec4")}
 
 
 class Finish(NamedTuple):
-    """A bias, one number a channel, and an activation by its number in `ACTIVATIONS`."""
+    """A bias, one number a channel, a residual (n, m), and an activation by its number in `ACTIVATIONS`."""
 
     bias: Tensor | None = None
     activation: int = 0
+    residual: Tensor | None = None
 
     @property
     def words(self) -> tuple[int, int]:
@@ -31,18 +32,30 @@ class Finish(NamedTuple):
             return -1, 0
         return self.bias.buffer.data.offset + self.bias.layout.offset, self.bias.layout.strides[0]
 
+    @property
+    def residual_words(self) -> tuple[int, int, int]:
+        """Where the residual begins, -1 for none, and its steps."""
+        if self.residual is None:
+            return -1, 0, 0
+        return self.residual.buffer.data.offset + self.residual.layout.offset, *self.residual.layout.strides
+
     def bound(self, other: Bound) -> Bound:
         """What to bind for the bias: `other` where there is none."""
         return other if self.bias is None else self.bias.buffer.data
+
+    def residual_bound(self, other: Bound) -> Bound:
+        """The same for the residual."""
+        return other if self.residual is None else self.residual.buffer.data
 
 
 PLAIN = Finish()
 
 
 def finish_of(inputs: tuple, params: dict) -> Finish:
-    """Of a call whose third input, if there is one, is the bias."""
-    bias = inputs[2] if len(inputs) > 2 else None
-    return Finish(bias, ACTIVATIONS.index(params.get("activation", "")))
+    """Of a call whose inputs behind the second are a bias, a residual as deep as the first, or both."""
+    bias = next((x for x in inputs[2:] if x.ndim == 1), None)
+    residual = next((x for x in inputs[2:] if x.ndim > 1), None)
+    return Finish(bias, ACTIVATIONS.index(params.get("activation", "")), residual)
 
 
 def join(

@@ -32,7 +32,7 @@ JOINING = 16.0, 2.5e-6  # microseconds: of a second dispatch that adds parts, an
 MOST_GROUPS = 1 << 14
 SPLITS = (1, 2, 4, 8, 16)
 DEEP, ALONG, ONE_BY_ONE = range(3)  # how a side is loaded; glsl/matmul.comp has the same
-PUSH = Struct("3i 3i 3i i 3i 9i 2i").pack
+PUSH = Struct("3i 3i 3i i 3i 9i 2i 3i").pack
 
 
 class Tile(NamedTuple):
@@ -112,28 +112,44 @@ def run(
     gpu: Any, op: Op, inputs: tuple, shape: Shape, dtype: np.dtype, params: dict, into: Tensor | None = None
 ) -> Buffer | None:
     """Run a product; see `tinyadept.backends.vulkan.drivers`."""
-    a, b = inputs[:2]
+    a, b, rows = *inputs[:2], shape
     gpu.check(a.dtype, op.name)
-    if op.name == "linear":
-        b = wrap(b.buffer, b.layout.permute((1, 0)), b.dtype, gpu)
     out, finish = gpu.allocator.allocate(prod(shape)), finish_of(inputs, params)
+    if op.name == "linear":
+        a, b, rows = flat(gpu, a), wrap(b.buffer, b.layout.permute((1, 0)), b.dtype, gpu), flattened(shape)
+        if finish.residual is not None:
+            finish = finish._replace(residual=flat(gpu, finish.residual))
     buffer = Buffer(out)
     if a.shape[-1] and out.words:
-        multiply(gpu, a, b, out, shape, dtype, finish)
+        multiply(gpu, a, b, out, rows, dtype, finish)
     elif out.words:
         gpu.transfer.fill(out, 0)
-        finish_zeros(gpu, wrap(buffer, View.dense(shape), dtype, gpu), finish)
+        finish_zeros(gpu, wrap(buffer, View.dense(rows), dtype, gpu), finish)
     if into is None:
         return buffer
     copied = (wrap(buffer, View.dense(shape), dtype, gpu),)
     return gpu.families["elementwise"](gpu, registry["copy"], copied, shape, dtype, {}, into)
 
 
+def flattened(shape: Shape) -> Shape:
+    return prod(shape[:-1]), shape[-1]
+
+
+def flat(gpu: Any, x: Tensor) -> Tensor:
+    """All rows below each other; a copy where they have no common step."""
+    view = x.layout.reshape(flattened(x.shape))
+    if view is None:
+        x = dense(gpu, x)
+        view = View.dense(flattened(x.shape))
+    return wrap(x.buffer, view, x.dtype, gpu)
+
+
 def finish_zeros(gpu: Any, whole: Tensor, finish: Finish) -> None:
-    """Bias and activation where there are no terms."""
+    """What is added, and the activation, where there are no terms."""
     run_elementwise, shape, dtype = gpu.families["elementwise"], whole.shape, whole.dtype
-    if finish.bias is not None:
-        run_elementwise(gpu, registry["add"], (whole, finish.bias), shape, dtype, {}, whole)
+    for more in (finish.bias, finish.residual):
+        if more is not None:
+            run_elementwise(gpu, registry["add"], (whole, more), shape, dtype, {}, whole)
     if finish.activation:
         run_elementwise(gpu, registry[ACTIVATIONS[finish.activation]], (whole,), shape, dtype, {}, whole)
 
@@ -156,10 +172,11 @@ def multiply(
     rows = *a.layout.strides[-2:], *b.layout.strides[-2:]
     sides = (starts[0], rows[0], rows[1], starts[1], rows[2], rows[3])
     cut = (target.offset, plan.batches, plan.splits, plan.pitch)
-    push = PUSH(*plan.sizes, *sides, *cut, *plan.tail, *finish.words)
+    push = PUSH(*plan.sizes, *sides, *cut, *plan.tail, *finish.words, *finish.residual_words)
     shader = gpu.shaders.get("matmul", plan.macros, (plan.local, act if plan.splits == 1 else 0))
     left = part(a)
-    gpu.queue.dispatch(shader, plan.groups, push, (target, left, part(b), finish.bound(left)))
+    added = finish.bound(left), finish.residual_bound(left)
+    gpu.queue.dispatch(shader, plan.groups, push, (target, left, part(b), *added))
     if plan.splits > 1:
         join(gpu, target, plan.pitch, out, plan.splits, dtype, act)
 

@@ -14,7 +14,7 @@ from .joining import Finish
 
 ROWS = (1, 4)  # of the left side, at most
 FOURS = (8, 4, 2)  # fours of columns of a workgroup: the most that leave enough workgroups
-PUSH = Struct("11i").pack
+PUSH = Struct("14i").pack
 
 
 def suits(gpu: Any, a: Tensor, b: Tensor) -> bool:
@@ -42,13 +42,14 @@ def multiply(gpu: Any, a: Tensor, b: Tensor, out: Any, finish: Finish) -> None:
     fours = next((f for f in FOURS if m >= 4 * f * loops.GPU_AT_ONCE // 2), FOURS[-1])
     push = PUSH(
         *(n, k, m, first_a, *a.layout.strides, first_b, b.layout.strides[1 if deep else 0]),
-        *(out.offset, *finish.words),
+        *(out.offset, *finish.words, *finish.residual_words),
     )
     act = finish.activation
     shader = gpu.shaders.get("matvec", macros_of(rows, deep, act > 0), (0, act, fours))
     groups = loops.power_of_two(-(-m // (4 * fours)), loops.MOST_GROUPS), 1, 1
     spans = [x.buffer.data.part(x.layout.span[0], x.layout.span[1] - x.layout.span[0]) for x in (a, b)]
-    gpu.queue.dispatch(shader, groups, push, (out, *spans, finish.bound(spans[0])))
+    added = finish.bound(spans[0]), finish.residual_bound(spans[0])
+    gpu.queue.dispatch(shader, groups, push, (out, *spans, *added))
 
 
 def macros_of(rows: int, deep: bool, activated: bool) -> Macros:

@@ -61,6 +61,7 @@ WORDS = {
 
 # What folds the long rows of ops that share it.
 FOLDED = {"normalize": "moments", "normalize_input": "normalize_sums"}
+PLAIN = {"normalize": (1.0, 0.0), "rms_normalize": (1.0,)}  # weights and biases that change nothing
 
 
 class Rows(NamedTuple):
@@ -106,7 +107,7 @@ def run(
             [statistics(gpu, x) for x in inputs[count + len(more) :]],
             wrap(Buffer(block), View.dense(shape), dtype, gpu),
         )
-        if op.name == "normalize":
+        if op.name in ("normalize", "rms_normalize"):
             normalize(call, more)
         elif op.name == "normalize_input":
             normalize_input(call, more)
@@ -174,14 +175,15 @@ class Call(NamedTuple):
 
 
 def normalize(call: Call, affine: list[Tensor]) -> None:
-    """Scaled by the weight and shifted by the bias in the same dispatch, if they lie alike."""
+    """Scaled by the weight and shifted by a bias in the same dispatch, if they lie alike."""
     (x,), shape = call.sources, call.target.layout.shape
     layouts = [p.layout.expand(shape) for p in affine]
     alike = len({tuple(s for n, s in zip(shape, v.strides) if n != 1) for v in layouts}) == 1
-    fused = affine if alike and len(affine) == 2 else [lift(n, x.dtype, call.gpu) for n in (1.0, 0.0)]
+    plain = PLAIN[call.op]
+    fused = affine if alike and len(affine) == len(plain) else [lift(n, x.dtype, call.gpu) for n in plain]
     rows = make_rows(machine(call.gpu), call.axes, fused[0].layout.expand(shape), not call.known, x.layout)
     if not rows.held and not call.known:
-        call = call._replace(known=[call.folded("moments")])
+        call = call._replace(known=[call.folded(FOLDED.get(call.op, call.op))])
     scale(call, rows, fused, rows.step)
     if fused is not affine:
         for op, p in zip(("mul", "add"), affine):
