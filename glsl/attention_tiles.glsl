@@ -44,16 +44,21 @@ float met(int column) { return meetings[lane() / 4 * ACROSS + column][lane() % 4
               int depth) { \
         Tile sum = NOTHING; \
         int row = lane() / 4, d = lane() % 4 * 4; \
+        int from = left + row * left_step + d, other = right + row * right_step + d; \
+        int left_depth = row < left_rows ? depth - d : 0, right_depth = row < right_rows ? depth - d : 0; \
+        vec4 x = load_left(from, left_depth), y = load_right(other, right_depth); \
         for (int first = 0; first < depth; first += DEPTH) { \
-            int there = depth - first - d; \
-            vec4 x = load_left(left + row * left_step + first + d, row < left_rows ? there : 0); \
-            vec4 y = load_right(right + row * right_step + first + d, row < right_rows ? there : 0); \
             barrier(); \
             [[unroll]] for (int j = 0; j < 4; ++j) { \
                 left_tile[(d + j) * PITCH + row / 4][row % 4] = x[j]; \
                 right_tile[(d + j) * PITCH + row / 4][row % 4] = y[j]; \
             } \
             barrier(); \
+            int next = first + DEPTH; /* what comes next is loaded while this is multiplied */ \
+            if (next < depth) { \
+                x = load_left(from + next, left_depth - next); \
+                y = load_right(other + next, right_depth - next); \
+            } \
             [[unroll]] for (int j = 0; j < DEPTH; ++j) { \
                 vec4 a = left_tile[j * PITCH + lane() / ACROSS]; \
                 vec4 b = right_tile[j * PITCH + lane() % ACROSS]; \
@@ -72,11 +77,14 @@ void keep(Tile s) {
 #define ADDING(load) \
     void add_##load(inout Tile sum, int from, int step, int rows, int column, int depth) { \
         int row = lane() / ACROSS, e = column * SIDE + mine().x; \
+        vec4 x = load(from + row * step + e, row < rows ? depth - e : 0); \
         for (int first = 0; first < min(SIDE, rows); first += DEPTH) { \
-            vec4 x = load(from + (first + row) * step + e, first + row < rows ? depth - e : 0); \
             barrier(); \
             right_tile[row * PITCH + lane() % ACROSS] = x; \
             barrier(); \
+            int next = first + DEPTH + row; \
+            if (next < min(SIDE, rows)) x = load(from + next * step + e, depth - e); \
+            else x = vec4(0.0); \
             [[unroll]] for (int j = 0; j < DEPTH; ++j) { \
                 vec4 a = kept[(first + j) * PITCH + lane() / ACROSS]; \
                 vec4 b = right_tile[j * PITCH + lane() % ACROSS]; \
