@@ -201,8 +201,9 @@ class GPT2(nn.Module):
         path = path / "model.safetensors" if path.is_dir() else path
         told = json.loads((path.parent / "config.json").read_text())
         names = {field.name for field in fields(Config)}
-        model = cls(Config(**{name: value for name, value in told.items() if name in names}))
-        model.load_state_dict(renamed(io.load(path, device="numpy")))
+        with init.skipped():
+            model = cls(Config(**{name: value for name, value in told.items() if name in names}))
+        model.load_state_dict(renamed(io.load(path, device="numpy")), assign=True)
         return model if device is None else model.to(device)
 
 

@@ -98,6 +98,19 @@ def test_other_readers_understand_the_file(tmp_path):
 # --- bad files ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("mapped", [1, 40, 1000])
+def test_large_tensors_are_read_in_pieces(tmp_path, monkeypatch, mapped):
+    given = {f"x{n}": tensor(np.arange(n * 3, dtype=np.float32).reshape(n, 3)) for n in (7, 0, 1, 20)}
+    given["bits"] = tensor(np.arange(90) % 7 == 0)
+    io.save(tmp_path / "x", given)
+    monkeypatch.setattr(io, "MAPPED", mapped)
+    loaded = io.load(tmp_path / "x", "numpy")
+    assert set(loaded) == set(given)
+    for name, x in given.items():
+        assert loaded[name].dtype == x.dtype
+        np.testing.assert_array_equal(loaded[name].numpy(), x.numpy())
+
+
 def test_zero_size_and_metadata_only_files_load(tmp_path):
     path = tmp_path / "x"
     path.write_bytes(header({"x": entry("F32", [2, 0], 0, 0)}))

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import numpy as np
 
+from .device import resolve
 from .dtypes import bool_, float32, float64, int32, int64, uint8
-from .tensor import Tensor
+from .tensor import Tensor, from_numpy
 
 DTYPES = {"BOOL": bool_, "U8": uint8, "I32": int32, "I64": int64, "F32": float32, "F64": float64}
+MAPPED = 64 << 20  # bytes of a file that are read before what was mapped is let go
 
 
 def package() -> Any:
@@ -105,13 +108,51 @@ def load(path: str | os.PathLike, device: Any = None) -> dict[str, Tensor]:
         for name, dtype in found.items():
             if dtype not in DTYPES:
                 raise ValueError(f"{path}: {name!r} has dtype {dtype}, expected one of {', '.join(DTYPES)}")
-        return {name: placed(file.get_tensor(name), device) for name in found}
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in found}
+    sizes = {name: prod(shapes[name]) * DTYPES[dtype].itemsize for name, dtype in found.items()}
+    loaded: dict[str, Tensor] = {}
+    for names in batches(sizes):
+        if sizes[names[0]] > MAPPED:  # one alone
+            array = np.empty(shapes[names[0]], DTYPES[found[names[0]]])
+            loaded[names[0]] = placed(in_pieces(path, names[0], array), device)
+            continue
+        with opened(path) as file:
+            loaded |= {name: placed(file.get_tensor(name), device) for name in names}
+    return {name: loaded[name] for name in found}
+
+
+def batches(sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    """Names whose tensors are read while the file is mapped once, the largest ones last.
+
+    What was read of a mapped file counts as memory of the process until it is closed.
+    """
+    names, held = [], 0
+    for name, size in sorted(sizes.items(), key=lambda item: item[1]):
+        if names and held + size > MAPPED:
+            yield names
+            names, held = [], 0
+        names.append(name)
+        held += size
+    if names:
+        yield names
+
+
+def in_pieces(path: str | os.PathLike, name: str, array: np.ndarray) -> np.ndarray:
+    """Read a tensor of at least one axis into an array, so many rows at a time as may be mapped."""
+    step = max(1, MAPPED * len(array) // array.nbytes)
+    for first in range(0, len(array), step):
+        with opened(path) as file:
+            last = min(first + step, len(array))
+            array[first:last] = file.get_slice(name)[first:last]
+    return array
 
 
 def placed(array: np.ndarray, device: Any) -> Tensor:
     if array.dtype == bool_:
-        array = array.view(uint8) != 0  # a foreign file may hold other bytes than 0 and 1
-    return Tensor(array, dtype=array.dtype, device=device)
+        array = np.asarray(array.view(uint8) != 0)  # a foreign file may hold other bytes than 0 and 1
+    if not array.flags.writeable:
+        array = array.copy()
+    return from_numpy(array).to(device=resolve(device))
 
 
 def load_metadata(path: str | os.PathLike) -> dict[str, str]:

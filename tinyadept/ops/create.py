@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import copysign
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,14 @@ def infer(op: Any, inputs: tuple, params: dict) -> tuple:
 
 creation = Family("create", infer)
 
-full = define(creation, "full", lambda shape, value, dtype: np.full(shape, value, dtype))
+
+def np_full(shape: Shape, value: Any, dtype: np.dtype) -> np.ndarray:
+    """Zeros take no memory before they are written."""
+    zero = value == 0 and copysign(1, value) > 0
+    return np.zeros(shape, dtype) if zero else np.full(shape, value, dtype)
+
+
+full = define(creation, "full", np_full)
 arange = define(  # from the double product, rounded once, so that every device can agree
     creation,
     "arange",

@@ -37,7 +37,8 @@ class Finish(NamedTuple):
         """Where the residual begins, -1 for none, and its steps."""
         if self.residual is None:
             return -1, 0, 0
-        return self.residual.buffer.data.offset + self.residual.layout.offset, *self.residual.layout.strides
+        row, column = self.residual.layout.strides
+        return self.residual.buffer.data.offset + self.residual.layout.offset, row, column
 
     def bound(self, other: Bound) -> Bound:
         """What to bind for the bias: `other` where there is none."""
