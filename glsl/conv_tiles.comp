@@ -17,6 +17,8 @@
 //   -DOP_conv, -DOP_conv_input, -DOP_conv_weight
 //   -DTYPE=float -DTYPE4=vec4, or int and ivec4;  -DMASK=255 for uint8, else 0
 //   -DQUADS_N -DQUADS_M -DWARPS_N -DWARPS_M   as in matmul.comp;  -DACTIVATED=1 where an activation is applied
+//   -DTEAMS=4           so many teams of lanes share a tile: each sums a part of the depth, and they are added up;
+//                       tiles of 32 x 32 by 32 lanes, whose sums fit where the sides were
 //   -DA_MODE=ALONG      (G, tap, inner, row), neighbours of a row on 16 bytes, inner a multiple of 8
 //            DEEP       neighbours of the inner axis on 16 bytes; ONE_BY_ONE likewise, but not on 16 bytes
 //   -DB_MODE=GATHER     a lane has one column, or two, and all depths of a stage
@@ -56,9 +58,11 @@ const int LANES = 32 * WARPS_N * WARPS_M;
 const int PITCH_A = ROWS + 4, PITCH_B = COLUMNS + 4;
 const int NOWHERE = 1 << 31;
 
-layout(local_size_x = 32 * WARPS_N * WARPS_M) in;
-shared TYPE4 tile_a[2 * DEPTH * PITCH_A / 4];  // [stage][depth][row]
-shared TYPE4 tile_b[2 * DEPTH * PITCH_B / 4];  // [stage][depth][column]
+layout(local_size_x = 32 * WARPS_N * WARPS_M, local_size_y = TEAMS) in;
+shared TYPE4 tile_a[TEAMS * 2 * DEPTH * PITCH_A / 4];  // [team][stage][depth][row]
+shared TYPE4 tile_b[TEAMS * 2 * DEPTH * PITCH_B / 4];  // [team][stage][depth][column]
+
+int team() { return int(gl_LocalInvocationID.y); }
 
 vec4 mad(float x, vec4 y, vec4 z) { return fma(vec4(x), y, z); }
 ivec4 mad(int x, ivec4 y, ivec4 z) { return x * y + z; }
@@ -138,13 +142,13 @@ int width_of_all() {
 
 // Where a lane's load lies in a tile: how far along its edge, and how deep.
 ivec2 quad(int load, int edge, int mode) {
-    int x = int(gl_LocalInvocationIndex) + load * LANES;
+    int x = int(gl_LocalInvocationID.x) + load * LANES;
     return mode == ALONG ? ivec2(x % (edge / 4) * 4, x / (edge / 4)) : ivec2(x / 2, x % 2 * 4);
 }
 
 ivec2 b_quad(int load) {
 #if B_MODE == GATHER
-    return ivec2(int(gl_LocalInvocationIndex) + load / 2 * LANES, load % 2 * 4);
+    return ivec2(int(gl_LocalInvocationID.x) + load / 2 * LANES, load % 2 * 4);
 #else
     return quad(load, COLUMNS, B_MODE);
 #endif
@@ -211,7 +215,7 @@ TYPE4 load_deep(int from, ivec3 place, int position, ivec3 tap, int deep, int le
 }
 
 void store_a(int stage, ivec2 at, TYPE4 v) {
-    int cell = (stage * DEPTH + at.y) * PITCH_A + at.x;
+    int cell = ((team() * 2 + stage) * DEPTH + at.y) * PITCH_A + at.x;
 #if A_MODE == ALONG
     tile_a[cell >> 2] = v;
 #else
@@ -220,7 +224,7 @@ void store_a(int stage, ivec2 at, TYPE4 v) {
 }
 
 void store_b(int stage, ivec2 at, TYPE4 v) {
-    int cell = (stage * DEPTH + at.y) * PITCH_B + at.x;
+    int cell = ((team() * 2 + stage) * DEPTH + at.y) * PITCH_B + at.x;
 #if B_MODE == ALONG
     tile_b[cell >> 2] = v;
 #else
@@ -229,7 +233,7 @@ void store_b(int stage, ivec2 at, TYPE4 v) {
 }
 
 ivec2 lane_of_32() {
-    int x = int(gl_LocalInvocationIndex);
+    int x = int(gl_LocalInvocationID.x);
     return ivec2((x >> 1 & 1) | (x >> 2 & 2), (x & 1) | (x >> 1 & 2) | (x >> 2 & 4));
 }
 
@@ -376,6 +380,24 @@ const bool ALL_LOAD = 2 * ROWS % LANES == 0;  // or the first lanes alone load a
     TYPE4(biased ? bias[push.bias + (group * push.rows + min(corner.x + mine.x + i * 16 + e, push.rows - 1)) \
                         * push.bias_step] : TYPE(0)));
 
+// The sums of all teams lie where the sides of the tile were; each lane then finishes its share of them, so that
+// the code for that is there once: what a short dispatch takes is largely reading its code.
+#if TEAMS > 1
+#define LEFT_0 tile_a
+#define LEFT_1 tile_b
+#define LEAVE(i, e, j) LEFT_##i[team() * (2 * DEPTH * PITCH_A / 4) + e * LANES + lane] = sum##i##e##j;
+
+TYPE4 sum_of_teams(int n, int lane) {  // of row n of a lane
+    int at = n % 4 * LANES + lane;
+    TYPE4 sum = TYPE4(0);
+    [[unroll]] for (int of = 0; of < TEAMS; ++of) {
+        sum += n < 4 ? tile_a[at] : tile_b[at];
+        at += 2 * DEPTH * PITCH_A / 4;
+    }
+    return sum;
+}
+#endif
+
 #ifdef OP_conv_weight  // the tap is where a stage begins
 #define TURN { \
         tap = unravel(inner, p.taps); \
@@ -440,7 +462,7 @@ void make_again(Phase p, int base, int group, ivec2 mine, int first, int last, i
 #endif
 
 void main() {
-    int lane = int(gl_LocalInvocationIndex), warp = lane / 32;
+    int lane = int(gl_LocalInvocationID.x), warp = lane / 32;
     ivec2 mine = ivec2(warp / WARPS_M * 16 * QUADS_N, warp % WARPS_M * 32 * QUADS_M) + 4 * lane_of_32();
     int down = (push.rows + ROWS - 1) / ROWS, across = (width_of_all() + COLUMNS - 1) / COLUMNS;
     int tiles = down * across * phases() * push.groups * parts();
@@ -457,7 +479,7 @@ void main() {
         int turns = product(p.taps), length = push.inners;
 #endif
         int runs = (length + DEPTH - 1) / DEPTH;
-        int each = (turns * runs + parts() - 1) / parts(), first = part * each;
+        int each = (turns * runs - 1) / (parts() * TEAMS) + 1, first = (part * TEAMS + team()) * each;
         int last = min(turns * runs, first + each);
         int turn = first / runs, inner = (first - turn * runs) * DEPTH, turn_a = 0, stage = 0;
         ivec3 tap;
@@ -474,7 +496,8 @@ void main() {
             EACH_B(STORE_B)
         }
         barrier();
-        for (int rest = last - first - 1; rest >= 0; --rest) {
+        int end = TEAMS > 1 ? last - first - each : 0;  // all teams meet equally often
+        for (int rest = last - first - 1; rest >= end; --rest) {
             if (rest > 0) {
                 inner += DEPTH;
                 if (inner >= length) {
@@ -489,13 +512,15 @@ void main() {
                 EACH_A(LOAD_A)
                 EACH_LOAD(LOAD_B)
             }
-            ivec2 at = (stage * ivec2(DEPTH * PITCH_A, DEPTH * PITCH_B) + mine) / 4;
-            [[unroll]] for (int d = 0; d < DEPTH; ++d) {
-                TYPE4 left[QUADS_N], right[QUADS_M];
-                [[unroll]] for (int i = 0; i < QUADS_N; ++i) left[i] = tile_a[at.x + i * 4];
-                [[unroll]] for (int j = 0; j < QUADS_M; ++j) right[j] = tile_b[at.y + j * 8];
-                at += ivec2(PITCH_A, PITCH_B) / 4;
-                EACH_RESULT(MULTIPLY)
+            ivec2 at = ((team() * 2 + stage) * ivec2(DEPTH * PITCH_A, DEPTH * PITCH_B) + mine) / 4;
+            if (TEAMS == 1 || rest >= 0) {
+                [[unroll]] for (int d = 0; d < DEPTH; ++d) {
+                    TYPE4 left[QUADS_N], right[QUADS_M];
+                    [[unroll]] for (int i = 0; i < QUADS_N; ++i) left[i] = tile_a[at.x + i * 4];
+                    [[unroll]] for (int j = 0; j < QUADS_M; ++j) right[j] = tile_b[at.y + j * 8];
+                    at += ivec2(PITCH_A, PITCH_B) / 4;
+                    EACH_RESULT(MULTIPLY)
+                }
             }
             stage = 1 - stage;
             if (rest > 0) {
@@ -507,7 +532,17 @@ void main() {
         int base = push.to + part * push.pitch + group * push.rows * row_step();
         bool biased = push.bias >= 0 && part == 0;
         EACH_FOUR(SPOTS)
+#if TEAMS > 1
+        EACH_RESULT(LEAVE)
+        barrier();
+        for (int n = team(); n < 4 * QUADS_N; n += TEAMS) {
+            int row = min(corner.x + mine.x + n / 4 * 16 + n % 4, push.rows - 1);
+            TYPE4 more = TYPE4(biased ? bias[push.bias + (group * push.rows + row) * push.bias_step] : TYPE(0));
+            write(base, corner.x + mine.x + n / 4 * 16 + n % 4, spots0, sum_of_teams(n, lane), more);
+        }
+#else
         EACH_RESULT(WRITE)
+#endif
 #if RECHECKED
         bool again = false;
         EACH_RESULT(CHECK)

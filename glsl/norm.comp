@@ -238,6 +238,35 @@ void main() {
 #else
 layout(std430, binding = ROWS_BINDING) readonly buffer Rows { Row rows[]; };
 
+#if ALONG == 4
+const int LOADS = 4;  // of a lane, on their way at once; norm.py has the same
+
+// A workgroup is told once what all of a piece of a row needs to know.
+void main() {
+    int lanes = int(gl_WorkGroupSize.x), size = lanes * LOADS, pieces = (push.folded + size - 1) / size;
+    int tasks = push.kept * pieces, each = (tasks - 1) / int(gl_NumWorkGroups.x) + 1;
+    int own = int(gl_WorkGroupID.x) * each;
+    for (int task = own; task < min(own + each, tasks); ++task) {
+        int kept = task / pieces, first = (task - kept * pieces) * size + int(gl_LocalInvocationID.x);
+        ivec3 start = row_start(kept), at[LOADS];
+        Row row = readied(rows[push.rows_offset + kept]);
+        vec4 x[LOADS], y[LOADS];
+        [[unroll]] for (int l = 0; l < LOADS; ++l) {
+            at[l] = start + cells(min(first + l * lanes, push.folded - 1), KEPT_RANK, FOLDED_RANK);
+            x[l] = x_words[at[l].y / 4];
+            y[l] = load_y(at[l].z);
+        }
+        [[unroll]] for (int l = 0; l < LOADS; ++l) {
+            if (first + l * lanes >= push.folded) continue;
+            vec4 result;
+            [[unroll]] for (int k = 0; k < 4; ++k)
+                result[k] = finally(applied(row, x[l][k], y[l][k]), INPUTS == 2 ? kept : at[l].z, k);
+            to[at[l].x / 4] = result;
+        }
+    }
+}
+
+#else
 void main() {
     EACH(i, uint(push.kept) * uint(push.folded)) {
         int outer = int(i / uint(BESIDE == 1 ? push.kept : push.folded));
@@ -249,14 +278,13 @@ void main() {
         at.z = kept;
 #endif
 #if WIDTH == 4
-        [[unroll]] for (int k = 0; k < 4; ++k) {
-            int row = push.rows_offset + (ACROSS == 4 ? kept * 4 + k : kept);
-            result[k] = finally(applied(rows[row], x[k], y[k]), at.z, k);
-        }
+        [[unroll]] for (int k = 0; k < 4; ++k)
+            result[k] = finally(applied(readied(rows[push.rows_offset + kept * 4 + k]), x[k], y[k]), at.z, k);
 #else
-        result = finally(applied(rows[push.rows_offset + kept], x, y), at.z, 0);
+        result = finally(applied(readied(rows[push.rows_offset + kept]), x, y), at.z, 0);
 #endif
         to[at.x / WIDTH] = result;
     }
 }
+#endif
 #endif

@@ -4,7 +4,8 @@
 //   State nothing(),  void take(s, x, y, first),  State merged(a, b)
 // and then
 //   Row finished(s, count, eps)          is what all elements of the row need to know, in 2, 4 or 8 words;
-//   float applied(row, x, y)             is an element of the result.
+//   float applied(row, x, y)             is an element of the result;
+//   Row readied(row)                     where READIED, makes what moments left into what `applied` takes.
 // For normalize and normalize_input rows that are not held are folded by moments and normalize_sums.
 #include "reduce.glsl"
 
@@ -164,9 +165,14 @@ Row finished(State s, vec2 count, float eps) {
 #elif defined(OP_normalize) && !CENTRED
 
 struct Row { vec2 mean; float variance, corrected; };
+#define READIED 1
+Row readied(Row row) {
+    row.variance = one_over_root(row.variance + push.eps);
+    return row;
+}
 float applied(Row row, float x, float y) {
     precise float apart = (x - row.mean.x) - row.mean.y;
-    return apart * one_over_root(row.variance + push.eps);
+    return apart * row.variance;
 }
 
 #elif defined(OP_normalize_input) && !CENTRED
@@ -214,4 +220,8 @@ Row finished(State s, vec2 count, float eps) {
 }
 float applied(Row row, float x, float y) { return row.scale * (y - x * row.slope); }
 
+#endif
+
+#ifndef READIED
+#define readied(row) row
 #endif

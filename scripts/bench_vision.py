@@ -1,11 +1,13 @@
 """How fast the ops of vision are beside PyTorch's, in the same run, and YOLO11n as a whole.
 
     python scripts/bench_vision.py [--device vulkan] [--only WORD] [--path PATH] [--scale N] [--layers]
+                                    [--memory]
 
 Each library runs in a process of its own, one after the other. Ops are timed forward and both ways: on a
 Vulkan device that is kernels alone, without what it takes to note them. Convolutions name the way that each
 goes; `--path` forces one (see tinyadept/ops/convolution.py) where it can compute the row. `--scale` divides
 the batch for slow machines, and `--layers` adds every convolution of YOLO11n for pictures of 640 × 640.
+`--memory` tells, of YOLO11n on the processor, the most memory that a process ever had beyond its imports.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import argparse
 import contextlib
 import importlib
 import json
+import resource
 import subprocess
 import sys
 import time
@@ -30,7 +33,8 @@ from benchmarks.vulkan import Place
 BUDGET = 0.05  # seconds that a measurement takes, about
 MOST = 20  # calls in one
 ROUNDS = 9  # calls of a network, after as many or more
-WARMING = 1.5  # seconds: a GPU that was idle runs at a third of its clock at first
+WARMING = 1.0  # seconds of calls of a network before those that count, on a GPU
+ROUSING, NUDGE = 0.5, 0.02  # seconds of load that raise a GPU's clock, and that keep it up between calls
 YOLO11 = Path(__file__).parent.parent / "models" / "yolo11.py"
 
 
@@ -139,6 +143,7 @@ def timed(place: Place, call: Callable[[], Any]) -> float:
     """Seconds of a call; of its kernels alone, on a device that notes first what it runs later."""
 
     def several(count: int) -> float:
+        place.stay_awake(NUDGE)
         start = time.perf_counter()
         kept = [call() for _ in range(count)]  # so that no call waits until memory is free again
         if place.noted:
@@ -148,19 +153,21 @@ def timed(place: Place, call: Callable[[], Any]) -> float:
         del kept
         return elapsed
 
+    place.stay_awake(ROUSING)
     several(2)
     count = max(1, min(MOST, int(BUDGET / max(several(1), 1e-6))))
     return max(median(several(2 * count) - several(count) for _ in range(5)) / count, 1e-9)
 
 
 def waited(place: Place, call: Callable[[], Any]) -> float:
-    """Seconds of a call that is waited for: the median of a few, of a device that is awake."""
+    """Seconds of a call that is waited for: the median of the later half, on a device that is awake."""
+    place.stay_awake(ROUSING)
     seconds, end = [], time.perf_counter() + WARMING
     while len(seconds) < 2 * ROUNDS or (place.on_gpu and time.perf_counter() < end):
         start = time.perf_counter()
         call()
         seconds.append(time.perf_counter() - start)
-    return median(seconds[-ROUNDS:])
+    return median(seconds[len(seconds) // 2 :])
 
 
 def ways(place: Place, row: Call) -> tuple[Callable[[], Any], Callable[[], Any]]:
@@ -223,6 +230,13 @@ def spelled(lib: Any) -> ModuleType:
 def serve(library: str, options: argparse.Namespace) -> None:
     """Time all rows in this process, a line of JSON each: seconds forward and both ways, ways and start."""
     place, reasons = Place(library, options.device), explained(library, options.path)
+    if options.memory:
+        (row,), before = rows(options), resident()
+        call = network(place, row)  # type: ignore[arg-type]
+        for _ in range(3):
+            call()
+        print(json.dumps(resident() - before))
+        return
     for row in rows(options):
         start = time.perf_counter()
         with reasons() as chosen:
@@ -236,6 +250,11 @@ def serve(library: str, options: argparse.Namespace) -> None:
         )
         repeat = timed if isinstance(row, Call) else waited
         print(json.dumps([[repeat(place, step) for step in steps], dict.fromkeys(way), started]), flush=True)
+
+
+def resident() -> float:
+    """MiB that this process had at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def explained(library: str, path: str | None) -> Callable[[], Any]:
@@ -268,6 +287,19 @@ def scaled(row: Row, scale: int) -> Row:
     return row._replace(shapes=((max(1, first[0] // scale), *first[1:]), *others))
 
 
+def compare_memory(options: argparse.Namespace) -> None:
+    """Each network and library in a process of its own."""
+    print(f"{'MiB at most':<48}{'':>9}{'PyTorch':>9}{'ratio':>7}")
+    for row in rows(options):
+        if not isinstance(row, Network):
+            continue
+        told = []
+        for library in ("tinyadept", "torch"):
+            command = [sys.executable, __file__, *sys.argv[1:], "--only", row.name, "--worker", library]
+            told.append(float(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout))
+        print(f"{row.name:<48}{told[0]:9.0f}{told[1]:9.0f}{told[0] / told[1]:7.2f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--device", default="numpy")
@@ -275,10 +307,16 @@ def main() -> None:
     parser.add_argument("--path", help="a way of convolution that is forced")
     parser.add_argument("--scale", type=int, default=1, help="divides the batch")
     parser.add_argument("--layers", action="store_true", help="also every convolution of YOLO11n")
+    parser.add_argument("--memory", action="store_true", help="of YOLO11n on the processor, instead of times")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         serve(options.worker, options)
+        return
+    if options.memory:
+        if options.device != "numpy":
+            parser.error("--memory measures the processor: leave --device out")
+        compare_memory(options)
         return
     told = []
     for library in ("torch", "tinyadept"):

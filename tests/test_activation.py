@@ -50,7 +50,8 @@ def convolved(activation, w=W, **changes):
 )
 def test_each_way_to_convolve(tiles, path, parts, activation, monkeypatch):
     gpu, launched = vulkan(), []
-    monkeypatch.setattr(conv_tiles, "forced", (conv_tiles.TILES[-1], parts))
+    tile = conv_tiles.TILES[-1] if parts > 1 else conv_tiles.SHARED[0]
+    monkeypatch.setattr(conv_tiles, "forced", (tile, parts))
     case = convolved(activation)
     with body(gpu, tiles, 4), using(path):
         gpu.queue.flush()

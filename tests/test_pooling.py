@@ -48,6 +48,16 @@ def test_uneven_windows_take_the_first_of_equals_and_nan(device, shape, sizes):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_what_is_not_finite_stays_in_its_windows(device):
+    x = np.ones((1, 2, 5, 4), np.float32)
+    x[0, 0, 0, 3], x[0, 1, 4, 0] = np.nan, np.inf
+    expected = np.ones((1, 2, 3, 3), np.float32)
+    expected[0, 0, 0, 2], expected[0, 1, 2, 0] = np.nan, np.inf
+    got = F.adaptive_avg_pool2d(ta.tensor(x, device=device), 3).numpy()
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_gradients_of_windows_that_share_cells_add_up(device):
     x = ta.tensor([[[0.0, 1, 9, 1, 0]]], device=device, requires_grad=True)
     y = F.adaptive_max_pool1d(x, 2)  # cells 0 to 2, and 2 to 4

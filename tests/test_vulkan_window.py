@@ -37,7 +37,7 @@ def gpu(request, monkeypatch):
     if "cut" in request.param:
         monkeypatch.setattr(conv_driver, "SHORTEST", 1)
         monkeypatch.setattr(conv_driver, "MOST_PARTS", 7)
-        monkeypatch.setattr(conv_tiles, "forced", (conv_tiles.TILES[-1], 3))
+        monkeypatch.setattr(conv_tiles, "forced", (conv_tiles.SHARED[0], 3))
         monkeypatch.setattr(depthwise, "SHORTEST", 1e-3)
     with body(GPU, "tiles" in request.param, 4):
         yield GPU

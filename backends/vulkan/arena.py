@@ -21,7 +21,7 @@ from .hazards import Intervals, Range
 
 ALIGNMENT = 256  # bytes: kernels read four words at once, and no two tensors share a cache line
 FIRST_ARENA = 16 << 20
-IDLE = 64 << 20  # bytes that lie idle in a capture before any are used again
+IDLE = 256 << 20  # bytes that lie idle in a capture before any are used again
 
 
 class Span:

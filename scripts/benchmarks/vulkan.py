@@ -29,12 +29,15 @@ class Place:
         Returns when the device has done everything.
     noted, on_gpu : bool
         Whether ops only note what `wait` runs, and whether that is a GPU.
+    load : tensor or None
+        What `stay_awake` multiplies.
     """
 
     def __init__(self, library: str, device: str):
         self.lib = named(library)
         root = self.lib.root
         self.device, self.wait, self.noted, self.on_gpu = "cpu", lambda: None, False, False
+        self.load: Any = None
         if library == "tinyadept":
             backend = root.device.resolve(device)
             self.device = backend.name
@@ -47,6 +50,18 @@ class Place:
     def drawn(self, *shape: int) -> Any:
         """Standard normal numbers; large tensors repeat some."""
         return self.put(np.resize(drawn(1 << 22), shape))
+
+    def stay_awake(self, seconds: float) -> None:
+        """Keep a GPU busy for so long: one that idles lowers its clock, to a sixth on an H200."""
+        if not self.on_gpu:
+            return
+        self.load = self.drawn(4096, 4096) if self.load is None else self.load
+        end = time.perf_counter() + seconds
+        with self.lib.no_grad():
+            while time.perf_counter() < end:
+                kept = [self.load @ self.load for _ in range(4)]
+                self.wait()
+                del kept
 
     def put(self, array: np.ndarray) -> Any:
         return self.lib.tensor(array).to(self.device)

@@ -118,12 +118,14 @@ def batch_norm(
     )
     with tape.no_grad():
         moments = rows.moments(input, axes=axes)  # (1, C, 1, …, 4)
+    out = rows.normalize(input, w, b, moments, axes=axes, eps=eps)
+    with tape.no_grad():  # afterwards, since a device has less to do for them
         for running, word in ((running_mean, 0), (running_var, 3)):
             if running is not None:
                 apply_into(
                     lerp.op, running, (running, moments[..., word].reshape(channels)), {"weight": momentum}
                 )
-    return rows.normalize(input, w, b, moments, axes=axes, eps=eps)
+    return out
 
 
 def instance_norm(

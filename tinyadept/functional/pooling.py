@@ -9,7 +9,6 @@ import numpy as np
 
 from ..ops import window
 from ..ops.index import take
-from ..ops.matmul import matmul
 from ..tape import is_grad_enabled, no_grad
 from ..tensor import Tensor
 from .convolution import Size, batched, spread
@@ -208,7 +207,8 @@ def even(x: Tensor, out: tuple[int, ...]) -> tuple[int, ...] | None:
 def adaptive_avg_pool(rank: int, input: Tensor, output_size: Any) -> Tensor:
     """Means over windows that tile the input evenly: (N, C, …) gives (N, C, *output_size).
 
-    A mean over a box is a mean along each axis in turn, so uneven windows are small matrix products.
+    A mean over a box is a mean along each axis in turn. Uneven windows are laid side by side first, each as
+    long as the longest, and a cell that is there twice counts half: zeros would make NaN of what is infinite.
 
     Parameters
     ----------
@@ -228,20 +228,19 @@ def adaptive_avg_pool(rank: int, input: Tensor, output_size: Any) -> Tensor:
         if (alike := even(x, out)) is not None:
             return avg_pool(rank, x, alike)
         for axis, m in enumerate(out, 2):
-            weights = Tensor(averaging(x.shape[axis], m), x.dtype, x.backend)  # (n, m)
-            x = matmul(x.transpose(axis, -1), weights).transpose(axis, -1)
+            cells = side_by_side(x.shape[axis], m)  # (m, longest)
+            line = (*cells.shape, *(1,) * (x.ndim - axis - 1))
+            weights = Tensor(shares(cells).reshape(line), x.dtype, x.backend)
+            x = (take(x, Tensor(cells, "int32", x.backend), axis=axis) * weights).sum(axis + 1)
         return x
 
     return batched(name, input, rank, run)
 
 
-def averaging(n: int, m: int) -> np.ndarray:
-    """The (n, m) matrix whose column i averages the cells of window i."""
-    matrix = np.zeros((n, m))
-    for i in range(m):
-        cells = tile(n, m, i)
-        matrix[cells, i] = 1 / len(cells)
-    return matrix
+def shares(cells: np.ndarray) -> np.ndarray:
+    """What each cell of windows side by side has in the mean of its window."""
+    times = (cells[:, :, None] == cells[:, None, :]).sum(2)  # a cell is in its window
+    return 1 / (times * (1 / times).sum(1, keepdims=True))
 
 
 def adaptive_max_pool(rank: int, input: Tensor, output_size: Any, return_indices: bool = False) -> Any:

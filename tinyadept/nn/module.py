@@ -71,6 +71,8 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} has no forward()")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not self._hooks and not self._pre_hooks:
+            return self.forward(*args, **kwargs)
         for hook in tuple(self._pre_hooks.values()):
             changed = hook(self, args)
             if changed is not None:

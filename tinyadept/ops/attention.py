@@ -82,15 +82,17 @@ def weights(
     scores = np.matmul(q * q.dtype.type(scale), k.swapaxes(-1, -2))  # (B, K, H/K, n, s)
     if mask is not None:
         scores += mask[:, :, queries, : k.shape[3]].reshape(scores.shape)
-    if start is not None and (start + queries.start < k.shape[3] - 1).any():
+    if start is not None and start.size and start.min() + queries.start < k.shape[3] - 1:
         last = start[:, None] + np.arange(queries.start, queries.stop)  # (B, n)
         hidden = np.arange(k.shape[3]) > last[:, :, None]
         scores[np.broadcast_to(hidden[:, None, None], scores.shape)] = -np.inf
     top = scores.max(-1, keepdims=True, initial=-np.inf)
-    scores -= np.where(top == -np.inf, 0, top)  # who sees nothing gets nothing
+    nothing = top == -np.inf  # is seen, and nothing is taken
+    blind = nothing.any()
+    scores -= np.where(nothing, 0, top) if blind else top
     np.exp(scores, out=scores)
     total = scores.sum(-1, dtype=np.float64, keepdims=True)
-    scores *= (1 / np.where(total == 0, 1, total)).astype(scores.dtype)
+    scores *= (1 / (np.where(nothing, 1, total) if blind else total)).astype(scores.dtype)
     return scores
 
 

@@ -96,6 +96,7 @@ log_softmax = define(
 WORDS = {"moments": 4, "normalize_sums": 8}
 PIECE = 1 << 16  # elements that are gone through at once, so that they stay in a core's cache
 WORTH = 1 << 18  # elements from which all cores share the work
+FEW = 1 << 12  # elements of which the calls cost more than the arithmetic
 
 
 def kept_shape(shape: tuple, axes: tuple) -> tuple:
@@ -173,6 +174,9 @@ def np_normalize(
     eps: float,
 ) -> np.ndarray:
     def work(out: np.ndarray, a: np.ndarray, w: Any, b: Any, m: Any) -> None:
+        if m is None and a.size <= FEW:
+            in_float64(out, a, w, b, axes, eps)
+            return
         mean, lost, variance = moments_of(a, axes) if m is None else (m[..., 0], m[..., 1], m[..., 2])
         apart_from(mean, lost, a, out)
         scaled(out, variance, eps, w, axes)
@@ -180,6 +184,18 @@ def np_normalize(
             out += b
 
     return in_pieces(work, axes, np.empty(a.shape, a.dtype), a, w, b, m)
+
+
+def in_float64(out: np.ndarray, a: np.ndarray, w: Any, b: Any, axes: tuple, eps: float) -> None:
+    """The same with fewer calls, each of which costs more here than the elements do."""
+    wide = a.astype(np.float64)
+    wide -= fold_mean(wide, axes)
+    wide *= 1 / np.sqrt(fold_mean(np.square(wide), axes) + eps)
+    if w is not None:
+        wide *= w
+    if b is not None:
+        wide += b
+    out[...] = wide
 
 
 def scaled(x: np.ndarray, variance: np.ndarray, eps: float, w: np.ndarray | None, axes: tuple) -> None:

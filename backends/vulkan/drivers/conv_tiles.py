@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from functools import lru_cache
 from math import prod
@@ -37,9 +38,10 @@ TILES = (  # as in matmul.py, with two more for few rows
     Tile((2, 2), (2, 2), 0.047, 0.255),
     Tile((2, 2), (2, 1), 0.021, 0.25),
     Tile((2, 2), (1, 2), 0.03, 0.2),
-    Tile((1, 2), (1, 4), 0.05, 0.165),
-    Tile((2, 1), (1, 1), 0.01, 0.17),
+    Tile((1, 2), (1, 4), 0.1, 0.165),
+    Tile((2, 1), (1, 1), 0.031, 0.17),
 )
+SHARED = Tile((2, 1), (1, 1), 0.095, 0.15, 4), Tile((2, 1), (1, 1), 0.16, 0.15, 8)  # for few tiles
 OF_INTEGERS = TILES[1:2]
 forced: tuple[Tile, int] | None = None  # the tile and the number of parts of the depth, for measurements
 DEEP, ALONG, ONE_BY_ONE, GATHER = range(4)  # how a side is loaded; glsl/conv_tiles.comp has the same
@@ -54,7 +56,8 @@ def multiply(
     a, a_mode = (weights_for if weights else gradient_for)(gpu, how, left, floats)
     vector = weights and floats and how.pointwise and how.inners % DEPTH == 0 and prod(how.cells) % 4 == 0
     vector = vector and start(right) % 4 == 0 and not any(s % 4 for s in right.layout.strides[:2])
-    tile, splits = (floats and forced) or quickest(how, runs_of(how), dtype)
+    tile, splits = (floats and forced) or quickest(how, runs_of(how), dtype, gpu.device.limits.shared_memory)
+    tile = tile if how.op == "conv" else tile._replace(teams=1)
     if gpu.device.is_cpu:
         splits = max(splits, -(-runs_of(how) * TURNS_A_STAGE // (loops.TURNS // 2)))
     modes = weight_modes(how, a_mode) if not weights else {"B_MODE": ALONG if vector else GATHER}
@@ -142,19 +145,21 @@ def tiles(how: Product, tile: Tile) -> int:
     return -(-how.rows // tile.rows) * -(-columns // tile.columns) * phases * how.groups
 
 
-def tiles_of(how: Product) -> tuple[Tile, ...]:
+def tiles_of(how: Product, shared_memory: int = sys.maxsize) -> tuple[Tile, ...]:
     """Those worth trying: of few rows and many columns, none where columns are costly to gather."""
-    return TILES if how.op != "conv_weight" else tuple(t for t in TILES if t.columns < 4 * t.rows)
+    if how.op == "conv_weight":
+        return tuple(t for t in TILES if t.columns < 4 * t.rows)
+    return TILES + tuple(t for t in SHARED if how.op == "conv" and t.shared_memory <= shared_memory)
 
 
 @lru_cache(maxsize=4096)
-def quickest(how: Product, runs: int, dtype: np.dtype) -> tuple[Tile, int]:
+def quickest(how: Product, runs: int, dtype: np.dtype, shared_memory: int) -> tuple[Tile, int]:
     """The tile and the number of parts of the depth that should take the least time."""
 
     def cost(choice: tuple[Tile, int]) -> float:  # in microseconds
         tile, splits = choice
         side_by_side = -(-tiles(how, tile) * splits // AT_ONCE)  # on one multiprocessor
-        depth = (-(-runs // splits) + 2) * DEPTH
+        depth = (-(-runs // (splits * tile.teams)) + 2) * DEPTH * tile.teams
         work = side_by_side * tile.rows * tile.columns * depth * 2e-6
         words = how.rows * how.groups * how.columns * splits
         joining = JOINING[0] + JOINING[1] * words + JOINING[2] * splits if splits > 1 else 0.0
@@ -164,7 +169,12 @@ def quickest(how: Product, runs: int, dtype: np.dtype) -> tuple[Tile, int]:
     if dtype != float32:
         return OF_INTEGERS[0], 1  # parts of bytes would have to be joined as words
     return min(
-        ((tile, n) for tile in tiles_of(how) for n in SPLITS if n == 1 or runs >= FEWEST * n),
+        (
+            (tile, n)
+            for tile in tiles_of(how, shared_memory)
+            for n in SPLITS
+            if n == 1 or runs >= FEWEST * n * tile.teams
+        ),
         key=cost,
     )
 
@@ -206,6 +216,7 @@ def macros_of(how: Product, dtype: np.dtype, tile: Tile, activation: int = 0) ->
         "QUADS_M": tile.quads[1],
         "WARPS_N": tile.warps[0],
         "WARPS_M": tile.warps[1],
+        "TEAMS": tile.teams,
         "STRIDED": int(how.strided),
     }
 

@@ -66,7 +66,7 @@ def cut(gpu: Any, how: Product, dtype: np.dtype) -> tuple[int, tuple[int, int, i
     positions = how.inners * prod(how.taps)
     whole = how.groups * how.rows * -(-prod(how.places) // AT_ONCE)
     wanted = loops.at_once(gpu) * (1 if gpu.device.is_cpu else 4)
-    parts = min(-(-wanted // whole), max(1, positions // (LANES * SHORTEST)))
+    parts = min(-(-wanted // whole), max(1, int(positions // (LANES * SHORTEST))))
     if gpu.device.is_cpu:
         parts = max(parts, -(-positions // (LANES * loops.TURNS // 8)))
     parts = parts if dtype == float32 else 1

@@ -45,12 +45,15 @@ class Tile(NamedTuple):
     alone, rate : float
         Operations a microsecond, in millions, of a multiprocessor that has one workgroup, and of one that has
         enough of them.
+    teams : int
+        Of lanes, which share the depth of a tile among them; see glsl/conv_tiles.comp.
     """
 
     quads: tuple[int, int]
     warps: tuple[int, int]
     alone: float
     rate: float
+    teams: int = 1
 
     @property
     def rows(self) -> int:
@@ -63,7 +66,7 @@ class Tile(NamedTuple):
     @property
     def shared_memory(self) -> int:
         """Bytes: two stages of both sides, each row with four words more."""
-        return 2 * DEPTH * (self.rows + self.columns + 8) * 4
+        return 2 * DEPTH * (self.rows + self.columns + 8) * 4 * self.teams
 
 
 TILES = (

@@ -47,6 +47,8 @@ from .reduce import (
 )
 
 MAX_AXES = 6
+LOADS = 4  # of a lane in a piece of a row; glsl/norm.comp has the same
+NARROWEST = 32  # lanes that look at a piece of a row, at least
 PUSH = Struct(f"iifiiiii{4 * MAX_AXES}i").pack
 # Words of a State and of a Row in glsl/norm.glsl, which reduce.comp folds.
 WORDS = {
@@ -241,11 +243,19 @@ def scale(call: Call, rows: Rows, affine: Sequence[Tensor] = (), step: int = 0) 
         *rows.axes,
     )
     macros = {**macros_of(call.op), "ALONG": plan.along, "ACROSS": plan.across, "HELD": rows.held}
-    shader = gpu.shaders.get("norm", macros, (*plan.constants, step % 2**32))
-    group = plan.lanes.group
-    work = plan.work if rows.held else (-(-plan.kept.size * plan.folded.size // group), group, 1)
+    work = plan.work if rows.held else again(machine(gpu), plan)
+    shader = gpu.shaders.get("norm", macros, (work[1], *plan.constants[1:], step % 2**32))
     bindings = [target, *(x.buffer.data for x in (*sources, *affine)), *(() if rows.held else known)]
     gpu.queue.dispatch(shader, groups(gpu, *work), push, bindings)
+
+
+def again(machine: Machine, plan: Plan) -> tuple[int, int, int]:
+    """Tasks of workgroups, lanes of each, and loads of a lane in one, where rows are looked at once more."""
+    if plan.along != FOUR:
+        group = plan.lanes.group
+        return -(-plan.kept.size * plan.folded.size // group), group, 1
+    group = min(machine.lanes, max(NARROWEST, power_of_two(-(-plan.folded.size // LOADS))))
+    return plan.kept.size * -(-plan.folded.size // (group * LOADS)), group, LOADS
 
 
 def macros_of(op: str) -> dict[str, int]:

@@ -273,7 +273,7 @@ def shortened(axes: Axes, width: int) -> Axes:
 def spread(machine: Machine, kept: int, folded: int, beside: bool, loads: int) -> Lanes:
     """Lanes for each result, so that each has about `loads`, or more of them where the device is not busy."""
     group, fold = machine.lanes, power_of_two(-(-folded // loads))
-    if beside or kept * fold < machine.wanted:
+    if beside or kept * min(fold, group) < machine.wanted:
         group = machine.team
     most = group // min(LINE, power_of_two(kept), group) if beside else group
     fold = min(fold, most)
