@@ -505,11 +505,11 @@ def test_modes_that_decorate_functions_are_restored_in_each_thread(monkeypatch):
 
 
 def test_the_nan_finder_nests(monkeypatch):
-    monkeypatch.setattr(mode, "anomaly", False)
+    monkeypatch.setattr(mode, "watch", None)
     finder = ta.detect_anomaly()
     with finder, finder:
         pass
-    assert not mode.anomaly
+    assert mode.watch is None
 
 
 def test_inputs_of_every_family_must_share_a_device():

@@ -21,7 +21,7 @@ ticks = count(1)
 
 class Mode(threading.local):
     grad = True  # whether steps are recorded
-    anomaly = False  # whether every result is searched for NaN
+    watch: Callable | None = None  # is told of every op: its result, inputs and parameters
 
 
 mode = Mode()
@@ -141,9 +141,9 @@ ENGINE = tuple(
 )
 
 
-def caller() -> tuple[Any, int]:
+def caller(depth: int = 2) -> tuple[Any, int]:
     """Code object and instruction of the nearest frame outside the engine (cheap; `Step.line` reads it)."""
-    frame = sys._getframe(2)
+    frame = sys._getframe(depth)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(ENGINE):
         frame = frame.f_back
     return frame.f_code, frame.f_lasti
@@ -249,7 +249,7 @@ def apply_rules(step: Step, g: Tensor, send: Callable, useful: set | None) -> No
     for position, parent in enumerate(step.parents or ()):
         if not needs[position]:
             continue
-        anomaly, mode.anomaly = mode.anomaly, False  # only a rule's result is searched: it names the step
+        watch, mode.watch = mode.watch, None  # only a rule's result is searched: it names the step
         try:
             if op.joint:
                 together = together or op.vjps[0](g, out, *inputs, needs=needs, **params)
@@ -259,12 +259,12 @@ def apply_rules(step: Step, g: Tensor, send: Callable, useful: set | None) -> No
             else:
                 d = op.vjps[position](g, out, *inputs, **params)
         finally:
-            mode.anomaly = anomaly
+            mode.watch = watch
         if d is None:
             continue
         if d.layout.shape != step.shapes[position]:
             d = d.sum_to(step.shapes[position])
-        if mode.anomaly:
+        if watch is find_nan:
             check_finite(d, f"the gradient of input {position} of {op.name}, recorded at {step.line()},")
         send(parent, d)
 
@@ -451,17 +451,21 @@ class detect_anomaly(contextlib.ContextDecorator):
     """
 
     def __init__(self):
-        self.before: list[bool] = []
+        self.before: list[Callable | None] = []
 
     def __enter__(self):
-        self.before.append(mode.anomaly)
-        mode.anomaly = True
+        self.before.append(mode.watch)
+        mode.watch = find_nan
 
     def __exit__(self, *error):
-        mode.anomaly = self.before.pop()
+        mode.watch = self.before.pop()
 
     def _recreate_cm(self) -> detect_anomaly:
         return detect_anomaly()
+
+
+def find_nan(op: Any, out: Tensor, inputs: tuple, params: dict) -> None:
+    check_finite(out, f"the result of {op.name} at {source_line(*caller(3))}")
 
 
 def check_finite(x: Tensor, what: str) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import device as devices
 from .. import dtypes
-from ..tape import caller, check_finite, check_fresh, mode, record, source_line
+from ..tape import check_fresh, mode, record
 from ..tensor import Buffer, Tensor, wrap
 from ..view import Shape, View
 
@@ -230,7 +230,7 @@ def apply(op: Op, inputs: tuple, params: dict, backend: Any = None) -> Tensor:
 
 
 def finish(op: Op, out: Tensor, inputs: tuple, params: dict) -> Tensor:
-    """What every result goes through: the tape, and the search for NaN where it was asked for."""
+    """What every result goes through: the tape, and whoever watches."""
     if mode.grad:
         needed = False
         for x in inputs:
@@ -240,8 +240,8 @@ def finish(op: Op, out: Tensor, inputs: tuple, params: dict) -> Tensor:
                 check_fresh(x, op.name)
         if needed and out.dtype.kind == "f":
             record(op, out, inputs, params)
-    if mode.anomaly:
-        check_finite(out, f"the result of {op.name} at {source_line(*caller())}")
+    if mode.watch is not None:
+        mode.watch(op, out, inputs, params)
     return out
 
 
@@ -265,7 +265,7 @@ def apply_into(op: Op, target: Tensor, inputs: tuple, params: dict) -> Tensor:
             f"{op.name} in place: a {dtype.name} result does not fit a {target.dtype.name} tensor"
         )
     check_writable(op, target)
-    if not mode.grad and not mode.anomaly:  # nothing to note, and nothing to look for
+    if not mode.grad and mode.watch is None:  # nothing to note, and nobody to tell
         target.backend.run(op, inputs, shape, dtype, params, into=target)
         overwritten(target)
         return target

@@ -1,0 +1,262 @@
+"""Models from ONNX files: what the package onnx expects of them, where values live, and what can be trained."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from conftest import DEVICES, run_python
+from onnx import TensorProto, helper, numpy_helper
+
+import tinyadept as ta
+from scripts import onnx_conformance as conformance
+from tinyadept.onnx import Refused, load
+
+FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+RNG = np.random.default_rng(0)
+
+
+def value(name: str, shape: tuple | None, type: int = FLOAT):
+    return helper.make_tensor_value_info(name, type, shape)
+
+
+def model(nodes, inputs, outputs, constants=None, opset=20):
+    weights = [numpy_helper.from_array(np.asarray(a), name) for name, a in (constants or {}).items()]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+
+
+node = helper.make_node
+
+
+def outcomes(device: str, every: int, kinds: tuple[str, ...]) -> Counter:
+    """How many of the package's cases end how; those that fail are printed."""
+    counts: Counter = Counter()
+    for case in list(conformance.cases(kinds))[::every]:
+        outcome, reason = conformance.judged(case, device)
+        counts[outcome] += 1
+        if outcome == conformance.FAILED:
+            print(case.name, reason)
+    return counts
+
+
+def test_the_packages_own_cases_pass_or_are_refused():
+    counts = outcomes("numpy", 1, ("node", "simple", "pytorch-converted", "pytorch-operator"))
+    assert not counts["failed"]
+    assert counts["passed"] >= 1770
+
+
+@pytest.mark.parametrize("device", DEVICES[1:])
+def test_every_eighth_case_passes_on_vulkan(device):
+    counts = outcomes(device, 8, ("node",))
+    assert not counts["failed"]
+    assert counts["passed"] >= 195
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_small_networks_pass(device):
+    counts = outcomes(device, 1, ("light",))
+    assert not counts["failed"]
+    assert counts["passed"] >= 6  # three have more weights than one buffer of a software driver
+
+
+# --- training -----------------------------------------------------------------------------------------------
+
+
+def two_layers():
+    weights = {"body.0.weight": RNG.normal(size=(8, 4)).astype("f"), "body.0.bias": np.zeros(8, "f"),
+               "head": RNG.normal(size=(8, 3)).astype("f")}  # fmt: skip
+    nodes = [
+        node("Gemm", ["x", "body.0.weight", "body.0.bias"], ["a"], transB=1),
+        node("Relu", ["a"], ["b"]),
+        node("MatMul", ["b", "head"], ["y"]),
+    ]
+    return model(nodes, [value("x", ("n", 4))], [value("y", ("n", 3))], weights)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_weights_are_parameters_and_learn(device):
+    net = load(two_layers(), device)
+    assert set(net.state_dict()) == {"body.0.weight", "body.0.bias", "head"}
+    x, y = (ta.tensor(RNG.normal(size=(16, n)).astype("f"), device=device) for n in (4, 3))
+    optimizer = ta.optim.Adam(net.parameters(), lr=0.02)
+    losses = []
+    for _ in range(30):
+        optimizer.zero_grad()
+        loss = ta.functional.mse_loss(net(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
+    assert net(x).device == device
+
+
+def test_gradients_are_those_of_the_same_layers():
+    net = load(two_layers(), "numpy")
+    w, b, h = (net.state_dict()[name].clone().requires_grad_() for name in ("body.0.weight", "body.0.bias", "head"))
+    x = ta.tensor(RNG.normal(size=(5, 4)).astype("f"), device="numpy")
+    net(x).square().sum().backward()
+    (ta.functional.linear(x, w, b).relu() @ h).square().sum().backward()
+    own = dict(net.named_parameters())
+    for name, other in (("body.0.weight", w), ("body.0.bias", b), ("head", h)):
+        np.testing.assert_allclose(own[name].grad.numpy(), other.grad.numpy(), rtol=1e-5)
+
+
+def test_running_statistics_are_no_parameters():
+    names = ["scale", "shift", "mean", "var"]
+    net = load(
+        model(
+            [node("BatchNormalization", ["x", *names], ["y"])],
+            [value("x", (2, 3, 4))],
+            [value("y", (2, 3, 4))],
+            {name: np.ones(3, "f") for name in names},
+        ),
+        "numpy",
+    )
+    assert [name for name, _ in net.named_parameters()] == ["scale", "shift"]
+    assert [name for name, _ in net.named_buffers()] == ["mean", "var"]
+
+
+# --- devices ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", DEVICES[1:])
+def test_shape_arithmetic_stays_on_the_host(device):
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "zero"], ["n"]),
+        node("Unsqueeze", ["n", "axes"], ["rows"]),
+        node("Concat", ["rows", "rest"], ["wanted"], axis=0),
+        node("Reshape", ["x", "wanted"], ["flat"]),
+        node("Add", ["flat", "n_as_float"], ["y"]),
+        node("Cast", ["n"], ["n_as_float"], to=FLOAT),
+    ]
+    nodes[5], nodes[6] = nodes[6], nodes[5]
+    constants = {"zero": np.int64(0), "axes": np.int64([0]), "rest": np.int64([-1])}
+    net = load(model(nodes, [value("x", ("n", 2, 3))], [value("y", ("n", 6))], constants), device)
+    x = RNG.normal(size=(4, 2, 3)).astype("f")
+    np.testing.assert_allclose(net.run({"x": x})["y"], x.reshape(4, 6) + 4, rtol=1e-6)
+    reads = []
+    backend = ta.device.resolve(device)
+    download, backend.download = backend.download, lambda x: reads.append(x) or download(x)
+    try:
+        out = net(ta.tensor(x, device=device))
+    finally:
+        del backend.download
+    assert not reads
+    assert out.device == device
+
+
+@pytest.mark.parametrize("device", DEVICES[1:])
+def test_a_model_moves(device):
+    net = load(two_layers(), "numpy")
+    x = RNG.normal(size=(5, 4)).astype("f")
+    before, weight = net.run({"x": x})["y"], net.head
+    net.to(device)
+    assert net.head is weight
+    assert weight.device == device
+    np.testing.assert_allclose(net.run({"x": x})["y"], before, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(net.to("numpy").run({"x": x})["y"], before, rtol=1e-6)
+
+
+@pytest.mark.parametrize("device", DEVICES[1:])
+def test_int64_is_narrowed_with_a_check_and_widened_again(device):
+    net = load(model([node("Add", ["x", "x"], ["y"])], [value("x", (2,), INT64)], [value("y", (2,), INT64)]), device)
+    y = net.run({"x": np.int64([1, -5])})["y"]
+    assert y.dtype == np.int64
+    assert y.tolist() == [2, -10]
+    with pytest.raises(Refused, match="'x'.*2147483648"):
+        net.run({"x": np.int64([1, 2**31])})
+
+
+# --- graphs inside ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_loops_see_what_is_around_them_and_gather(device):
+    """x doubled until it exceeds the limit outside; every step is kept."""
+    body = helper.make_graph(
+        [
+            node("Add", ["v", "v"], ["next"]),
+            node("ReduceMax", ["next"], ["largest"], keepdims=0),
+            node("Less", ["largest", "limit"], ["going"]),
+            node("Identity", ["next"], ["row"]),
+        ],
+        "body",
+        [value("i", (), INT64), value("c", (), BOOL), value("v", None)],
+        [value("going", (), BOOL), value("next", None), value("row", None)],
+    )
+    loop = node("Loop", ["", "", "x"], ["last", "rows"], body=body)
+    net = load(
+        model([loop], [value("x", (2,)), value("limit", ())], [value("last", (2,)), value("rows", ("k", 2))]), device
+    )
+    out = net.run({"x": np.float32([1, 3]), "limit": np.float32(20)})
+    assert out["last"].tolist() == [8, 24]
+    assert out["rows"].tolist() == [[2, 6], [4, 12], [8, 24]]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_gradients_flow_through_the_branch_taken(device):
+    branches = {
+        name: helper.make_graph([node("Mul", ["x", factor], [f"{name}_y"])], name, [], [value(f"{name}_y", (2,))])
+        for name, factor in (("then_branch", "two"), ("else_branch", "three"))
+    }
+    net = load(
+        model(
+            [node("If", ["c"], ["y"], **branches)],
+            [value("c", (), BOOL), value("x", (2,))],
+            [value("y", (2,))],
+            {"two": np.float32([2, 2]), "three": np.float32([3, 3])},
+        ),
+        device,
+    )
+    x = ta.tensor([1.0, 5.0], device=device, requires_grad=True)
+    net(ta.tensor(False, device=device), x).sum().backward()
+    assert x.grad.tolist() == [3, 3]
+    assert net.two.grad is None
+    assert net.three.grad.tolist() == [1, 5]
+
+
+@pytest.mark.parametrize("reduction", ["mul", "max", "min"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_scattering_to_one_place_several_times(device, reduction):
+    combine = {"mul": np.multiply, "max": np.maximum, "min": np.minimum}[reduction]
+    x, index = RNG.normal(size=(3, 5)).astype("f"), RNG.integers(-3, 3, size=(7, 5))
+    updates = RNG.normal(size=(7, 5)).astype("f")
+    expected = x.copy()
+    for i, j in np.ndindex(7, 5):
+        expected[index[i, j], j] = combine(expected[index[i, j], j], updates[i, j])
+    scatter = node("ScatterElements", ["x", "i", "u"], ["y"], reduction=reduction)
+    net = load(
+        model([scatter], [value("x", (3, 5)), value("i", (7, 5), INT64), value("u", (7, 5))], [value("y", (3, 5))]),
+        device,
+    )
+    np.testing.assert_allclose(net.run({"x": x, "i": index, "u": updates})["y"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["Sinh", "Cosh", "Asinh", "Acosh", "Atanh", "Asin", "Acos"])
+def test_composed_functions_are_accurate(name):
+    x = {
+        "Sinh": np.r_[np.linspace(-89, 89, 999), 1e-6],
+        "Cosh": np.linspace(-89, 89, 999),
+        "Asinh": np.r_[-np.logspace(-6, 38, 500), np.logspace(-6, 38, 500)],
+        "Acosh": 1 + np.logspace(-6, 38, 500),
+        "Atanh": np.r_[np.linspace(-0.999, 0.999, 999), 1e-6],
+        "Asin": np.r_[np.linspace(-1, 1, 999), 1e-6],
+        "Acos": np.linspace(-1, 1, 999),
+    }[name].astype("f")
+    net = load(model([node(name, ["x"], ["y"])], [value("x", x.shape)], [value("y", x.shape)]), "numpy")
+    exact = getattr(np, {"A": "arc"}.get(name[0], "") + name.lower()[name[0] == "A" :])(x.astype(np.float64))
+    np.testing.assert_allclose(net.run({"x": x})["y"], exact, rtol=1e-6, atol=3e-7 if name == "Acos" else 0)
+
+
+def test_the_summary_says_what_would_not_run(tmp_path):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(two_layers().SerializeToString())
+    done = run_python("-m", "tinyadept.onnx", path)
+    assert done.returncode == 0
+    assert "input  x: float (n, 4)" in done.stdout
+    assert "Gemm 1" in done.stdout
+    assert "64 parameters" in done.stdout
