@@ -3,8 +3,9 @@
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
-from conftest import missing
 
 import tinyadept as ta
 from tinyadept import functional as F
@@ -13,12 +14,6 @@ from tinyadept.models.digits import DigitsNet
 from tinyadept.models.gpt2 import GPT2, Config
 from tinyadept.models.unet import UNet
 from tinyadept.models.yolo11 import YOLO11
-
-try:
-    import onnx
-    import onnxruntime
-except ImportError:
-    missing("no onnx or onnxruntime: pip install tinyadept[dev]")
 
 from tinyadept.onnx import Refused, export, load
 
