@@ -1,10 +1,11 @@
-"""How fast language models are beside PyTorch, in the same run: attention, and GPT-2 of 124 million weights.
+"""How fast language models are beside PyTorch, in the same run: attention, GPT-2 small, and SmolLM2-135M.
 
     python scripts/bench_language.py [--device vulkan] [--only WORD]
 
 Each library runs in a process of its own, one after the other. PyTorch runs eagerly what is written here. On
-a Vulkan device attention is timed forward and both ways, kernels alone; on NumPy plain NumPy code is a peer
-too. Weights are random.
+a Vulkan device attention is timed forward and both ways, kernels alone. On NumPy plain NumPy code is a peer
+too, and Hugging Face's `generate`, where transformers is installed (``pip install transformers``). Weights
+are random.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from math import pi, sqrt
 from typing import Any, NamedTuple
 
@@ -153,7 +155,29 @@ class Plain:
             token = int(self(np.array([token]), cache, at).argmax())
 
 
+def huggingface(model: str) -> Callable[[], Any]:
+    """Hugging Face's models and its generate, on PyTorch."""
+    import torch
+    import transformers  # pyright: ignore[reportMissingImports]
+
+    if model == "gpt2":
+        config, made = transformers.GPT2Config(), transformers.GPT2LMHeadModel
+    else:
+        own = llama_config()
+        config, made = transformers.LlamaConfig(**vars(own)), transformers.LlamaForCausalLM
+    net = made(config).eval()
+    ids = torch.from_numpy(prompt(PROMPT)[None] % config.vocab_size).long()
+    how = {"max_new_tokens": TOKENS, "min_new_tokens": TOKENS, "do_sample": False, "pad_token_id": 0}
+    return torch.no_grad()(lambda: net.generate(ids, attention_mask=torch.ones_like(ids), **how))
+
+
 # --- ours, and the rows ---
+
+
+def llama_config() -> Any:
+    from tinyadept.models.llama import Config  # pyright: ignore[reportMissingImports]
+
+    return Config()
 
 
 def ours(place: Place) -> Any:
@@ -190,10 +214,20 @@ def attention(both: bool) -> Callable[[Place], Callable[[], Any]]:
 def decoding(place: Place) -> Callable[[], Any]:
     if not is_ours(place):
         return Torch(place).decode
+    return generating(ours(place), 8 if place.on_gpu else 1)
+
+
+def generating(model: Any, ahead: int) -> Callable[[], Any]:
     from tinyadept.text import generate
 
-    model, ahead = ours(place), 8 if place.on_gpu else 1
-    return lambda: list(generate(model, prompt(PROMPT).tolist(), TOKENS, temperature=0, ahead=ahead))
+    ids = (prompt(PROMPT) % model.config.vocab_size).tolist()
+    return lambda: list(generate(model, ids, TOKENS, temperature=0, ahead=ahead))
+
+
+def llama(place: Place) -> Callable[[], Any]:
+    from tinyadept.models.llama import Llama  # pyright: ignore[reportMissingImports]
+
+    return generating(Llama().to(place.device), 8 if place.on_gpu else 1)
 
 
 def prefill(place: Place) -> Callable[[], Any]:
@@ -237,7 +271,11 @@ def finished(place: Place, step: Callable[[], Any]) -> Callable[[], Any]:
     return call
 
 
-def once(place: Place, call: Callable[[], Any]) -> float:
+def shortest(place: Place, call: Callable[[], Any]) -> float:
+    return once(call)
+
+
+def once(call: Callable[[], Any]) -> float:
     """The shortest of three calls, after one."""
     call()
     seconds = []
@@ -248,9 +286,11 @@ def once(place: Place, call: Callable[[], Any]) -> float:
     return min(seconds)
 
 
-DECODING = Row(f"GPT-2, {TOKENS} tokens after {PROMPT}", decoding, once, TOKENS)
+DECODING = Row(f"GPT-2, {TOKENS} tokens after {PROMPT}", decoding, shortest, TOKENS)
+LLAMA = Row(f"SmolLM2, {TOKENS} tokens after {PROMPT}", llama, shortest, TOKENS)
+PEERS = {DECODING.name: {"torch", "numpy", "transformers"}, LLAMA.name: {"transformers"}}  # others: torch
 ROWS = {
-    "numpy": (DECODING,),
+    "numpy": (DECODING, LLAMA),
     "vulkan": (
         Row("attention 8×12×1024×64, causal, forward", attention(False), timed),
         Row("attention 8×12×1024×64, causal, both ways", attention(True), timed),
@@ -264,8 +304,12 @@ ROWS = {
 def serve(library: str, options: argparse.Namespace) -> None:
     """Time all rows in this process, a line of JSON each."""
     for row in rows(options):
-        if library == "numpy":
-            seconds = once(None, Plain().decode)  # type: ignore[arg-type]
+        if library not in ("tinyadept", *PEERS.get(row.name, {"torch"})):
+            seconds = None
+        elif library == "numpy":
+            seconds = once(Plain().decode)
+        elif library == "transformers":
+            seconds = once(huggingface("gpt2" if row is DECODING else "llama"))
         else:
             place = Place(library, options.device)
             seconds = row.time(place, row.make(place))
@@ -285,8 +329,10 @@ def main() -> None:
     if options.worker:
         serve(options.worker, options)
         return
-    libraries = ["torch", "tinyadept", *(["numpy"] if options.device == "numpy" else [])]
-    told: dict[str, list[float]] = {}
+    libraries = ["tinyadept", "torch"]
+    if options.device == "numpy":
+        libraries += ["numpy", *(["transformers"] if find_spec("transformers") else [])]
+    told: dict[str, list[float | None]] = {}
     for library in libraries:
         command = [sys.executable, __file__, *sys.argv[1:], "--worker", library]
         lines = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
@@ -296,6 +342,8 @@ def main() -> None:
         print(f"{row.name:<44}", end="")
         for library in libraries:
             seconds = told[library][at]
+            if seconds is None or own is None:
+                continue
             value = f"{row.tokens / seconds:8.1f} tokens/s" if row.tokens else f"{1e3 * seconds:8.3f} ms"
             ratio = "" if library == "tinyadept" else f" (ours is {seconds / own:.2f} times as fast)"
             print(f"  {library} {value}{ratio}", end="")
