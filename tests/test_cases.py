@@ -301,6 +301,15 @@ def test_python_numbers_are_weak():
     assert (np.float64(2) * ta.tensor([1.0])).dtype == ta.float32
 
 
+def test_bytes_compare_with_every_number():
+    x = ta.tensor([0, 7, 255], dtype=ta.uint8)
+    assert (x == -1).tolist() == (x > 255).tolist() == [False] * 3
+    assert (x < 256).tolist() == (-1 < x).tolist() == (x != 300).tolist() == [True] * 3
+    assert (x >= 255).tolist() == [False, False, True]
+    with pytest.raises(OverflowError, match="does not fit uint8"):
+        x + 300
+
+
 def test_ints_become_int32_or_raise():
     assert ta.tensor([1, 2]).dtype == ta.int32
     assert ta.tensor(np.arange(3)).dtype == ta.int32

@@ -413,6 +413,9 @@ def compute_dtype(op: Op, inputs: Sequence) -> np.dtype:
     tensors = [(x.dtype, x.layout.shape == ()) for x in inputs if isinstance(x, Tensor)]
     numbers = [type(x) for x in inputs if not isinstance(x, Tensor)]
     dtype = dtypes.promote(tensors, numbers)
+    if op.gives == dtypes.bool_ and dtype == dtypes.uint8 and int in numbers:
+        whole = [x for x in inputs if type(x) is int]  # a comparison has an answer whatever the number is
+        dtype = dtype if 0 <= min(whole) <= max(whole) < 256 else dtypes.int32
     if op.takes == "bool":
         return dtypes.bool_
     if op.takes == "float" and dtype not in dtypes.FLOATS:
