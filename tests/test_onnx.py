@@ -1,17 +1,18 @@
-"""Models from ONNX files: what the package onnx expects of them, where values live, and what can be trained."""
+"""Models from ONNX files: what the package onnx expects of them, where values live, what can be trained."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 import numpy as np
+import onnx
 import pytest
 from conftest import DEVICES, run_python
 from onnx import TensorProto, helper, numpy_helper
 
 import tinyadept as ta
 from scripts import onnx_conformance as conformance
-from tinyadept.onnx import Refused, load
+from tinyadept.onnx import Refused, load, operator
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 RNG = np.random.default_rng(0)
@@ -95,7 +96,9 @@ def test_weights_are_parameters_and_learn(device):
 
 def test_gradients_are_those_of_the_same_layers():
     net = load(two_layers(), "numpy")
-    w, b, h = (net.state_dict()[name].clone().requires_grad_() for name in ("body.0.weight", "body.0.bias", "head"))
+    w, b, h = (
+        net.state_dict()[name].clone().requires_grad_() for name in ("body.0.weight", "body.0.bias", "head")
+    )
     x = ta.tensor(RNG.normal(size=(5, 4)).astype("f"), device="numpy")
     net(x).square().sum().backward()
     (ta.functional.linear(x, w, b).relu() @ h).square().sum().backward()
@@ -163,11 +166,13 @@ def test_a_model_moves(device):
 
 @pytest.mark.parametrize("device", DEVICES[1:])
 def test_int64_is_narrowed_with_a_check_and_widened_again(device):
-    net = load(model([node("Add", ["x", "x"], ["y"])], [value("x", (2,), INT64)], [value("y", (2,), INT64)]), device)
+    net = load(
+        model([node("Add", ["x", "x"], ["y"])], [value("x", (2,), INT64)], [value("y", (2,), INT64)]), device
+    )
     y = net.run({"x": np.int64([1, -5])})["y"]
     assert y.dtype == np.int64
     assert y.tolist() == [2, -10]
-    with pytest.raises(Refused, match="'x'.*2147483648"):
+    with pytest.raises(Refused, match=r"'x'.*2147483648"):
         net.run({"x": np.int64([1, 2**31])})
 
 
@@ -190,7 +195,8 @@ def test_loops_see_what_is_around_them_and_gather(device):
     )
     loop = node("Loop", ["", "", "x"], ["last", "rows"], body=body)
     net = load(
-        model([loop], [value("x", (2,)), value("limit", ())], [value("last", (2,)), value("rows", ("k", 2))]), device
+        model([loop], [value("x", (2,)), value("limit", ())], [value("last", (2,)), value("rows", ("k", 2))]),
+        device,
     )
     out = net.run({"x": np.float32([1, 3]), "limit": np.float32(20)})
     assert out["last"].tolist() == [8, 24]
@@ -200,7 +206,9 @@ def test_loops_see_what_is_around_them_and_gather(device):
 @pytest.mark.parametrize("device", DEVICES)
 def test_gradients_flow_through_the_branch_taken(device):
     branches = {
-        name: helper.make_graph([node("Mul", ["x", factor], [f"{name}_y"])], name, [], [value(f"{name}_y", (2,))])
+        name: helper.make_graph(
+            [node("Mul", ["x", factor], [f"{name}_y"])], name, [], [value(f"{name}_y", (2,))]
+        )
         for name, factor in (("then_branch", "two"), ("else_branch", "three"))
     }
     net = load(
@@ -230,7 +238,11 @@ def test_scattering_to_one_place_several_times(device, reduction):
         expected[index[i, j], j] = combine(expected[index[i, j], j], updates[i, j])
     scatter = node("ScatterElements", ["x", "i", "u"], ["y"], reduction=reduction)
     net = load(
-        model([scatter], [value("x", (3, 5)), value("i", (7, 5), INT64), value("u", (7, 5))], [value("y", (3, 5))]),
+        model(
+            [scatter],
+            [value("x", (3, 5)), value("i", (7, 5), INT64), value("u", (7, 5))],
+            [value("y", (3, 5))],
+        ),
         device,
     )
     np.testing.assert_allclose(net.run({"x": x, "i": index, "u": updates})["y"], expected, rtol=1e-5)
@@ -260,3 +272,177 @@ def test_the_summary_says_what_would_not_run(tmp_path):
     assert "input  x: float (n, 4)" in done.stdout
     assert "Gemm 1" in done.stdout
     assert "64 parameters" in done.stdout
+
+
+# --- what is done before a run ------------------------------------------------------------------------------
+
+
+def convolution(outputs=("y",), bias=True, shared=False):
+    """Conv, BatchNormalization, Relu, with a pad that is made of constants."""
+    constants = {"w": RNG.normal(size=(5, 3, 3, 3)).astype("f"), "one": np.int64([1]), "zero": np.int64([0])}
+    if bias:
+        constants["b"] = RNG.normal(size=5).astype("f")
+    constants |= {name: RNG.uniform(0.5, 2, 5).astype("f") for name in ("scale", "shift", "mean", "var")}
+    nodes = [
+        node("Concat", ["zero", "zero", "one", "one", "zero", "zero", "one", "one"], ["pads"], axis=0),
+        node("Pad", ["x", "pads"], ["padded"]),
+        node("Conv", ["padded", "w", *(["b"] if bias else [])], ["c"]),
+        node("BatchNormalization", ["c", "scale", "shift", "mean", "var"], ["n"]),
+        node("Relu", ["n"], ["y"]),
+    ]
+    if shared:
+        nodes.append(node("Conv", ["padded", "w"], ["z"]))
+    shape = (2, 5, 6, 7)
+    return model(nodes, [value("x", (2, 3, 6, 7))], [value(name, shape) for name in outputs], constants)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("bias", [False, True])
+def test_batch_normalisation_and_activation_go_into_the_convolution(device, bias):
+    file = convolution(bias=bias)
+    plain, joined = load(file, device, fold=False), load(file, device)
+    assert [step[4].op for step in plain._body.steps] == [
+        "Concat",
+        "Pad",
+        "Conv",
+        "BatchNormalization",
+        "Relu",
+    ]
+    assert [step[4].op for step in joined._body.steps] == ["Pad", "Conv"]
+    assert {name for name, _ in joined.named_parameters()} == {"w", "b" if bias else "shift"}
+    x = RNG.normal(size=(2, 3, 6, 7)).astype("f")
+    np.testing.assert_allclose(joined.run({"x": x})["y"], plain.run({"x": x})["y"], rtol=1e-4, atol=1e-5)
+    joined(ta.tensor(x, device=device)).sum().backward()
+    assert all(parameter.grad is not None for parameter in joined.parameters())
+
+
+@pytest.mark.parametrize(
+    ("outputs", "shared"), [(("y", "c"), False), (("y", "n"), False), (("y", "z"), True)]
+)
+def test_what_others_read_is_not_joined(outputs, shared):
+    file = convolution(outputs, shared=shared)
+    plain, joined = load(file, "numpy", fold=False), load(file, "numpy")
+    x = RNG.normal(size=(2, 3, 6, 7)).astype("f")
+    expected, got = plain.run({"x": x}), joined.run({"x": x})
+    for name in outputs:
+        np.testing.assert_allclose(got[name], expected[name], rtol=1e-4, atol=1e-5)
+    assert ("BatchNormalization" in [step[4].op for step in joined._body.steps]) == (outputs[1] in "cz")
+
+
+def test_constants_are_computed_once_and_weights_are_not():
+    nodes = [
+        node("ConstantOfShape", ["shape"], ["zeros"]),
+        node("Add", ["zeros", "half"], ["halves"]),
+        node("Transpose", ["w"], ["t"]),
+        node("Constant", [], ["half"], value=numpy_helper.from_array(np.float32(0.5))),
+        node("Mul", ["t", "halves"], ["scaled"]),
+        node("Add", ["x", "scaled"], ["y"]),
+    ]
+    nodes.insert(0, nodes.pop(3))
+    w = RNG.normal(size=(3, 2)).astype("f")
+    net = load(
+        model(nodes, [value("x", (2, 3))], [value("y", (2, 3))], {"shape": np.int64([2, 3]), "w": w}), "numpy"
+    )
+    assert [step[4].op for step in net._body.steps] == ["Transpose", "Mul", "Add"]
+    assert [name for name, _ in net.named_parameters()] == ["w"]
+    np.testing.assert_allclose(net.run({"x": np.zeros((2, 3), "f")})["y"], w.T / 2)
+
+
+def test_constants_too_large_are_left_to_the_run():
+    nodes = [node("ConstantOfShape", ["shape"], ["huge"]), node("Shape", ["huge"], ["y"])]
+    net = load(model(nodes, [], [value("y", (2,), INT64)], {"shape": np.int64([1 << 20, 1 << 19])}), "numpy")
+    assert [step[4].op for step in net._body.steps] == ["ConstantOfShape", "Shape"]
+
+
+# --- element types that the engine lacks --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("element", ["FLOAT16", "BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E5M2"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_small_floats_are_rounded_inside_a_graph(device, element):
+    narrow = helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(element))
+    x = (RNG.normal(size=4000) * 10 ** RNG.uniform(-9, 2, 4000)).clip(-400, 400).astype("f")
+    casts = [
+        node("Cast", ["x"], ["small"], to=TensorProto.DataType.Value(element)),
+        node("Cast", ["small"], ["y"], to=FLOAT),
+    ]
+    net = load(model(casts, [value("x", x.shape)], [value("y", x.shape)]), device)
+    expected = x.astype(narrow).astype("f")
+    assert np.array_equal(net.run({"x": x})["y"].view("i"), expected.view("i"))
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_small_integers_wrap(device, op):
+    a, b = RNG.integers(-128, 128, (2, 500)).astype(np.int8)
+    kind = TensorProto.INT8
+    net = load(
+        model(
+            [node(op, ["a", "b"], ["y"])],
+            [value(n, a.shape, kind) for n in "ab"],
+            [value("y", a.shape, kind)],
+        ),
+        device,
+    )
+    expected = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}[op](a, b)
+    assert np.array_equal(net.run({"a": a, "b": b})["y"], expected)
+
+
+@pytest.mark.parametrize("device", DEVICES[1:])
+def test_a_model_is_captured(device):
+    net = load(convolution(), device)
+    step = ta.capture(lambda x: net(x))
+    with ta.no_grad():
+        for _ in range(5):
+            x = RNG.normal(size=(2, 3, 6, 7)).astype("f")
+            np.testing.assert_allclose(step(x).numpy(), net.run({"x": x})["y"], rtol=1e-6)
+
+
+def test_channels_that_are_scaled_and_shifted_go_into_the_convolution():
+    constants = {
+        "w": RNG.normal(size=(4, 3, 1, 1)).astype("f"),
+        "m": RNG.normal(size=(4, 1, 1)).astype("f"),
+        "a": RNG.normal(size=(1, 4, 1, 1)).astype("f"),
+    }
+    nodes = [node("Conv", ["x", "w"], ["c"]), node("Mul", ["c", "m"], ["d"]), node("Add", ["d", "a"], ["y"])]
+    file = model(nodes, [value("x", (2, 3, 5, 4))], [value("y", (2, 4, 5, 4))], constants)
+    plain, joined = load(file, "numpy", fold=False), load(file, "numpy")
+    assert [step[4].op for step in joined._body.steps] == ["Conv"]
+    x = RNG.normal(size=(2, 3, 5, 4)).astype("f")
+    np.testing.assert_allclose(joined.run({"x": x})["y"], plain.run({"x": x})["y"], rtol=1e-4, atol=1e-5)
+
+
+def test_operators_of_other_domains_are_registered():
+    @operator("Halve", domain="tests.own")
+    def halve(node, x):
+        return x / (2 * node.get("times", 1))
+
+    graph = helper.make_graph(
+        [node("Halve", ["x"], ["y"], domain="tests.own", times=2)],
+        "g",
+        [value("x", (2,))],
+        [value("y", (2,))],
+    )
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("tests.own", 1)]
+    net = load(helper.make_model(graph, opset_imports=opsets), "numpy")
+    assert net.run({"x": np.float32([4, 8])})["y"].tolist() == [1, 2]
+
+
+def test_functions_of_the_file_are_written_out():
+    """clip(x, alpha) = Relu(x) * alpha, called twice with other attributes, one of them the default."""
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("own", 1)]
+    scale = node("Constant", [], ["a"])
+    scale.attribute.append(onnx.AttributeProto(name="value_float", ref_attr_name="alpha", type=1))
+    function = helper.make_function(
+        "own",
+        "clip",
+        ["v"],
+        ["w"],
+        [scale, node("Relu", ["v"], ["r"]), node("Mul", ["r", "a"], ["w"])],
+        opsets,
+        attribute_protos=[helper.make_attribute("alpha", 3.0)],
+    )
+    calls = [node("clip", ["x"], ["m"], domain="own"), node("clip", ["m"], ["y"], domain="own", alpha=5.0)]
+    graph = helper.make_graph(calls, "g", [value("x", (2,))], [value("y", (2,))])
+    net = load(helper.make_model(graph, opset_imports=opsets, functions=[function]), "numpy")
+    assert net.run({"x": np.float32([-1, 2])})["y"].tolist() == [0, 30]

@@ -14,7 +14,6 @@ from tinyadept.models.digits import DigitsNet
 from tinyadept.models.gpt2 import GPT2, Config
 from tinyadept.models.unet import UNet
 from tinyadept.models.yolo11 import YOLO11
-
 from tinyadept.onnx import Refused, export, load
 
 RNG = np.random.default_rng(0)

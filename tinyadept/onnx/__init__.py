@@ -3,4 +3,4 @@
 from .exporting import export
 from .model import Model, load
 from .reading import Value
-from .registry import ModelError, Refused
+from .registry import ModelError, Node, Refused, operator

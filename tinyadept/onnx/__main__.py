@@ -1,4 +1,4 @@
-"""``python -m tinyadept.onnx model.onnx`` says what is in a file and what of it would not run; it runs nothing."""
+"""``python -m tinyadept.onnx model.onnx`` says what is in a file and what of it would not run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import argparse
 import sys
 from collections import Counter
 
-from . import operators  # noqa: F401  (fills the registry)
-from . import reading, types
+from . import (
+    operators,  # noqa: F401  (fills the registry)
+    reading,
+    types,
+)
 from .compiling import Compiler
 from .reading import Value
 from .registry import ModelError, Refused

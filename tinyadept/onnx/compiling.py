@@ -76,6 +76,9 @@ def execute(steps: list[Step], env: list) -> None:
                 env[slot] = None
     except (ModelError, Refused):
         raise
+    except MemoryError as error:
+        error.add_note(f"in {node}")
+        raise
     except (Unsupported, OverflowError) as error:
         raise Refused(f"{node}: {error}") from error
     except MISTAKES as error:
@@ -103,7 +106,6 @@ class Scope:
             scope = scope.outer
         return None
 
-
     def known(self, name: str) -> int:
         slot = self.find(name)
         if slot is None:
@@ -120,17 +122,14 @@ class Compiler:
         What the slots hold before a run: constants.
     types : list of int
         Element type of each slot.
-    read : set of int
-        Slots that some operator reads as a parameter.
     constants : dict of int to (str, ndarray, int, bool)
-        By slot: name, values, element type, and whether it was an initialiser.
+        By slot: name, values, element type, and whether floats are a weight.
     """
 
     def __init__(self, source: Source):
         self.source, self.host = source, devices.resolve("numpy")
         self.template: list[Any] = [None, None, None]
         self.types: list[int] = [0, 0, 0]
-        self.read: set[int] = set()
         self.constants: dict[int, tuple[str, np.ndarray, int, bool]] = {}
         self.twins: dict[int, int] = {}  # constants that are read on the host: where they are there
         self.used: set[int] = set()  # slots that are computed with, not only read
@@ -214,7 +213,7 @@ class Compiler:
         if node.op == "Constant" and not node.domain:
             array, type = constant_of(node)
             slot = scope.slots[node.outputs[0]] = self.slot(type)
-            self.constant(slot, node.outputs[0], array, type, False)
+            self.constant(slot, node.outputs[0], array, type, array.size > 1)
             return
         operator = find(node.op, node.domain, node.opset)
         if operator is None and node.opset == 6 and not node.domain:
@@ -247,12 +246,7 @@ class Compiler:
         if bodies:
             inputs = [ENVIRONMENT, *inputs]
         first = 1 if bodies else 0  # the environment comes before the inputs
-        reads = () if operator.reads is None else tuple(i + first for i in operator.reads)
-        for position, slot in enumerate(inputs):
-            if position in reads and slot != NOTHING:
-                inputs[position] = self.readable(slot)
-            else:
-                self.used.add(slot)
+        reads = self.readings(operator, inputs, first)
         if node.op == "BatchNormalization":
             self.statistics.update(inputs[3:5])
         outputs = [(self.slot(t) if name else UNUSED) for name, t in zip(node.outputs, node.output_types)]
@@ -271,9 +265,18 @@ class Compiler:
         self.nodes.append(node)
         body.steps.append((run, tuple(inputs), target, tuple(outer), node))
 
+    def readings(self, operator: Operator, inputs: list[int], first: int) -> tuple[int, ...]:
+        """Positions that an operator reads; constants there are replaced by their values on the host."""
+        reads = tuple(i + first for i in operator.reads or ())
+        for position, slot in enumerate(inputs):
+            if position in reads and slot != NOTHING:
+                inputs[position] = self.readable(slot)
+            else:
+                self.used.add(slot)
+        return reads
+
     def readable(self, slot: int) -> int:
         """The slot of the same value on the host, where that is known."""
-        self.read.add(slot)
         if slot not in self.constants:
             return slot
         if slot not in self.twins:
@@ -282,8 +285,8 @@ class Compiler:
             self.template[twin] = Tensor(types.to_held(array, type, name), types.held(type), self.host)
         return self.twins[slot]
 
-    def constant(self, slot: int, name: str, array: np.ndarray, type: int, initialiser: bool) -> None:
-        self.constants[slot] = (name, types.to_held(array, type, f"initializer {name!r}"), type, initialiser)
+    def constant(self, slot: int, name: str, array: np.ndarray, type: int, weight: bool) -> None:
+        self.constants[slot] = (name, types.to_held(array, type, f"initializer {name!r}"), type, weight)
 
     # --- functions ---
 
@@ -416,8 +419,8 @@ def standard_function(node: Node) -> Any:
 MOVES = frozenset(
     """Identity Reshape Transpose Squeeze Unsqueeze Flatten Concat Split Slice Gather GatherElements GatherND
     Expand Tile Pad Where Max Min If Loop Scan DepthToSpace SpaceToDepth ScatterElements ScatterND Compress
-    Unique TopK ReduceMax ReduceMin Relu MaxPool GlobalMaxPool Shape Size NonZero ReverseSequence Trilu EyeLike
-    ConstantOfShape
+    Unique TopK ReduceMax ReduceMin Relu MaxPool GlobalMaxPool Shape Size NonZero ReverseSequence Trilu
+    EyeLike ConstantOfShape
     SequenceConstruct SequenceAt SequenceInsert SequenceErase SequenceEmpty ConcatFromSequence SplitToSequence
     Optional OptionalGetElement OneHot CenterCropPad""".split()
 )

@@ -27,9 +27,7 @@ TYPES = {
     dtypes.uint8: TensorProto.UINT8,
     dtypes.bool_: TensorProto.BOOL,
 }
-IN_PLACE = (
-    "the module writes over an input or parameter ({}), which a file cannot say: call eval() first"
-)
+IN_PLACE = "the module writes over an input or parameter ({}), which a file cannot say: call eval() first"
 
 
 def export(

@@ -1,4 +1,4 @@
-"""What can be computed or joined before a model runs: constants, BatchNormalization into Conv, activations."""
+"""What is done before a model runs: constants computed, BatchNormalization and activations put into Conv."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from .reading import Graph
 from .registry import Node, Refused, find
 
 LARGEST = 1 << 24  # elements of a constant that is made of others
+MOST_PAIRS = 1 << 26  # product of the numbers of elements that are read: no broadcast makes more
 TOTAL = 1 << 28  # bytes of all that a graph may get
 UNFOLDED = frozenset(
     """RandomNormal RandomNormalLike RandomUniform RandomUniformLike Bernoulli Multinomial Dropout Tile Expand
@@ -34,6 +35,7 @@ def folded(graph: Graph) -> Graph:
     lift_constants(graph)
     fold_constants(graph)
     join(graph, normalised)
+    join(graph, scaled)
     join(graph, activated)
     return graph
 
@@ -61,9 +63,10 @@ def lift_constants(graph: Graph) -> None:
 def fold_constants(graph: Graph) -> None:
     """Compute nodes that read nothing but constants; what is learned stays as it is."""
     host, kept, room = devices.resolve("numpy"), [], TOTAL
+    inputs = {value.name for value in graph.inputs}
     for node in graph.nodes:
         made = computed(graph, node, host) if foldable(graph, node) else None
-        if made is None or sum(array.nbytes for array in made) > room:
+        if made is None or sum(array.nbytes for array in made) > room or not fresh(graph, node, inputs):
             kept.append(node)
             continue
         for name, array, type in zip(node.outputs, made, node.output_types):
@@ -75,17 +78,22 @@ def fold_constants(graph: Graph) -> None:
     drop_unread(graph)
 
 
+def fresh(graph: Graph, node: Node, inputs: set[str]) -> bool:
+    """Whether nothing else has the names of a node's outputs; otherwise compiling says so."""
+    names = [name for name in node.outputs if name]
+    return len(set(names)) == len(names) and not any(
+        name in graph.constants or name in inputs for name in names
+    )
+
+
 def foldable(graph: Graph, node: Node) -> bool:
     if node.domain or node.op in UNFOLDED or any(isinstance(v, Graph) for v in node.attributes.values()):
         return False
-    return all(
-        not name or (name in graph.constants and not learned(graph, name) and small(graph.constants[name]))
-        for name in node.inputs
-    ) and (bool(node.inputs) and any(node.outputs))
-
-
-def small(array: np.ndarray) -> bool:
-    return array.size <= LARGEST
+    names = [name for name in node.inputs if name]
+    if not names or any(name not in graph.constants or learned(graph, name) for name in names):
+        return False
+    sizes = [graph.constants[name].size for name in names]
+    return sum(sizes) <= LARGEST if node.op == "Concat" else prod(max(n, 1) for n in sizes) <= MOST_PAIRS
 
 
 def learned(graph: Graph, name: str) -> bool:
@@ -100,12 +108,15 @@ def computed(graph: Graph, node: Node, host: Any) -> list[np.ndarray] | None:
     operator = find(node.op, node.domain, node.opset)
     if operator is None:
         return None
-    if node.op == "ConstantOfShape" and prod(int(n) for n in graph.constants[node.inputs[0]].ravel()) > LARGEST:
+    if (
+        node.op == "ConstantOfShape"
+        and prod(int(n) for n in graph.constants[node.inputs[0]].ravel()) > LARGEST
+    ):
         return None
     node.device = host
     node.input_types = [graph.constant_types.get(name, 0) for name in node.inputs]
-    node.output_types = types.output_types(node)
     try:
+        node.output_types = types.output_types(node)
         given = [tensor(graph, name) if name else None for name in node.inputs]
         with no_grad():
             results = operator.bind(node)(*given)
@@ -145,7 +156,7 @@ def reads_of(graph: Graph) -> Iterator[str]:
 
 
 def join(graph: Graph, pair: Any) -> None:
-    """Have `pair(graph, first, second, reads)` change the first of two nodes so that it does the second's work.
+    """Have `pair(graph, first, second, reads)` change the first of two nodes so that it does what both do.
 
     The first's result is read by the second alone.
     """
@@ -153,7 +164,7 @@ def join(graph: Graph, pair: Any) -> None:
     reads = Counter(reads_of(graph)) + Counter(value.name for value in graph.outputs)
     gone = set()
     for node in graph.nodes:
-        first = maker.get(node.inputs[0]) if node.inputs and not node.domain else None
+        first = maker.get(node.inputs[0]) if node.inputs and node.inputs[0] and not node.domain else None
         if first is None or first.domain or len(first.outputs) != 1 or reads[node.inputs[0]] != 1:
             continue
         if pair(graph, first, node, reads):
@@ -178,31 +189,66 @@ def normalised(graph: Graph, first: Node, second: Node, reads: Counter) -> bool:
         return False
     if len([name for name in second.outputs if name]) != 1 or second.get("training_mode", 0):
         return False
-    names = [first.inputs[1], *second.inputs[1:]]
-    bias = first.inputs[2] if len(first.inputs) > 2 and first.inputs[2] else None
-    if any(graph.constant_types.get(name) != TensorProto.FLOAT for name in [*names, *([bias] if bias else [])]):
+    numbers = [of_channels(graph, name, 0) for name in second.inputs[1:]]
+    if any(x is None for x in numbers):
         return False
-    if reads[names[0]] != 1 or (bias and reads[bias] != 1):
-        return False
-    weight, scale, shift, mean, var = (np.asarray(graph.constants[name], np.float64) for name in names)
-    if weight.ndim < 3 or any(x.shape != weight.shape[:1] for x in (scale, shift, mean, var)):
-        return False
+    scale, shift, mean, var = numbers
     with np.errstate(all="ignore"):
         factor = scale / np.sqrt(var + second.get("epsilon", 1e-5))
-        begin = np.asarray(graph.constants[bias], np.float64) if bias else 0.0
-        folded_bias = (begin - mean) * factor + shift
-        folded_weight = weight * factor.reshape(-1, *(1,) * (weight.ndim - 1))
-    if folded_bias.shape != factor.shape or not (np.isfinite(folded_weight).all() and np.isfinite(folded_bias).all()):
+        return rescale(graph, first, factor, shift - mean * factor, second.inputs[2], reads)
+
+
+def scaled(graph: Graph, first: Node, second: Node, reads: Counter) -> bool:
+    """A number for each channel that is multiplied or added into the Conv before it."""
+    if first.op != "Conv" or second.op not in ("Mul", "Add") or "activation" in first.attributes:
         return False
-    graph.constants[names[0]] = folded_weight.astype(np.float32)
-    own = bias or (names[2] if reads[names[2]] == 1 else f"{second.outputs[0]}.bias")
-    if own in graph.constants and own not in (bias, names[2]):
+    weight = graph.constants.get(first.inputs[1])
+    number = None if weight is None else of_channels(graph, second.inputs[1], weight.ndim - 2)
+    if number is None:
         return False
-    graph.constants[own], graph.constant_types[own] = folded_bias.astype(np.float32), TensorProto.FLOAT
-    if names[0] not in graph.fixed:
-        graph.fixed.discard(own)
-    first.inputs = [first.inputs[0], names[0], own]
-    reads[own] = 1
+    if second.op == "Mul":
+        return rescale(graph, first, number, number * 0, f"{second.outputs[0]}.bias", reads)
+    return rescale(graph, first, np.ones_like(number), number, second.inputs[1], reads)
+
+
+def of_channels(graph: Graph, name: str, after: int) -> np.ndarray | None:
+    """Numbers (C,) from a constant of shape (C, 1, …) with so many axes after C; None if it is none."""
+    if graph.constant_types.get(name) != TensorProto.FLOAT:
+        return None
+    array = graph.constants[name]
+    own = array.shape[1:] if array.ndim == after + 2 and array.shape[0] == 1 else array.shape
+    if len(own) != after + 1 or any(n != 1 for n in own[1:]):
+        return None
+    return array.reshape(own[0]).astype(np.float64)
+
+
+def rescale(
+    graph: Graph, conv: Node, factor: np.ndarray, offset: np.ndarray, name: str, reads: Counter
+) -> bool:
+    """Have a Conv give factor · y + offset instead of y, by other weights and another bias.
+
+    A bias that is new takes the shape (C,) and this name, or one like it where another node reads that.
+    """
+    kernel, bias = conv.inputs[1], conv.inputs[2] if len(conv.inputs) > 2 and conv.inputs[2] else None
+    for own in [kernel, bias] if bias else [kernel]:
+        if graph.constant_types.get(own) != TensorProto.FLOAT or reads[own] != 1:
+            return False
+    weight = graph.constants[kernel].astype(np.float64)
+    begin = graph.constants[bias].astype(np.float64) if bias else np.zeros(weight.shape[:1])
+    if weight.ndim < 3 or factor.shape != weight.shape[:1] or begin.shape != factor.shape:
+        return False
+    with np.errstate(all="ignore"):
+        weight = (weight * factor.reshape(-1, *(1,) * (weight.ndim - 1))).astype(np.float32)
+        offset = (begin * factor + offset).astype(np.float32)
+    if not (np.isfinite(weight).all() and np.isfinite(offset).all()):
+        return False
+    fixed = kernel in graph.fixed
+    name = bias or name
+    while name != bias and name in graph.constants and reads[name] != 1:
+        name += "_"
+    graph.constants[kernel], graph.constants[name] = weight, offset
+    graph.constant_types[name] = TensorProto.FLOAT
+    (graph.fixed.add if fixed else graph.fixed.discard)(name)
+    conv.inputs = [conv.inputs[0], kernel, name]
+    reads[name] = 1
     return True
-
-

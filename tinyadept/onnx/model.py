@@ -12,14 +12,18 @@ from onnx import helper
 from .. import device as devices
 from .. import dtypes, nn, tape
 from ..tensor import Tensor
-from . import operators  # noqa: F401  (fills the registry)
-from . import reading, types
+from . import (
+    operators,  # noqa: F401  (fills the registry)
+    reading,
+    types,
+)
 from .compiling import HOST_ELEMENTS, Compiler, execute
+from .folding import folded
 from .reading import Value
 from .registry import ModelError, Refused
 
 
-def load(model: Any, device: Any = None) -> Model:
+def load(model: Any, device: Any = None, fold: bool = True) -> Model:
     """A module that computes what an ONNX model computes.
 
     Parameters
@@ -27,6 +31,9 @@ def load(model: Any, device: Any = None) -> Model:
     model : path, bytes or onnx.ModelProto
     device : str, optional
         As for tensors.
+    fold : bool
+        Whether what depends on constants alone is computed now, and batch normalisations and activations are
+        joined with the convolutions before them. Their weights are then what is trained.
 
     Raises
     ------
@@ -37,14 +44,17 @@ def load(model: Any, device: Any = None) -> Model:
     FileNotFoundError
         If there is no such file.
     """
-    return Model(reading.read(model), devices.resolve(device))
+    source = reading.read(model)
+    if fold:
+        folded(source.graph)
+    return Model(source, devices.resolve(device))
 
 
 class Model(nn.Module):
     """What `load` returns.
 
-    Initialisers of floating point are parameters, found under their names in the file; other initialisers are
-    constants. Integers of up to 1,024 elements stay on the host.
+    Initialisers of floating point are parameters, found under their names in the file, and so are Constant
+    nodes of more than one element; means and variances are buffers. Other constants are no part of the state.
 
     Attributes
     ----------
@@ -66,13 +76,12 @@ class Model(nn.Module):
         self._given = dict(zip((value.name for value in self.inputs), body.inputs))
         self._weights: list[tuple[int, Tensor]] = []
         self.bind(device)
-        for slot, (name, array, type, initialiser) in compiler.constants.items():
+        for slot, (name, array, type, weight) in compiler.constants.items():
             if slot not in compiler.used:
                 continue  # only read, and on the host already
             x = self.place(array, type)
-            if x.is_floating_point and (initialiser or x.numel() > 1):
-                learned = slot not in compiler.statistics
-                x = nn.Parameter(x) if learned else x
+            if x.is_floating_point and weight:
+                x = x if slot in compiler.statistics else nn.Parameter(x)
                 attach(self, name, x)
             self._template[slot] = x
             self._weights.append((slot, x))
@@ -120,14 +129,27 @@ class Model(nn.Module):
         Raises
         ------
         ModelError
-            If inputs are missing, or too many.
+            If inputs are missing or too many, or a shape, dtype or device is not what is expected.
         """
         names = [value.name for value in self.inputs]
         if len(args) > len(names):
             raise ModelError(f"got {len(args)} inputs, expected {len(names)}: {', '.join(names)}")
         given = dict(zip(names, args)) | named
+        lengths: dict[str, int] = {}
+        for value in self.inputs:
+            if isinstance(given.get(value.name), Tensor):
+                self.check(value, given[value.name], lengths)
         results = self.compute(given)
         return results[0] if len(results) == 1 else tuple(results)
+
+    def check(self, value: Value, x: Tensor, lengths: dict[str, int]) -> None:
+        """Hold a tensor against what the file declares for an input; int32 will do for int64."""
+        check_shape(value, x.shape, lengths)
+        expected = types.held(value.type) if value.type else x.dtype
+        if x.dtype not in (expected, types.NARROWED.get(expected)):
+            raise ModelError(f"input {value.name!r}: dtype {x.dtype.name}, expected {expected.name}")
+        if x.backend is not self.device and x.backend is not self._host:
+            raise ModelError(f"input {value.name!r} is on {x.device}, and the model on {self.device.name}")
 
     def compute(self, given: Mapping[str, Any]) -> list:
         env = self.filled(given)

@@ -305,7 +305,7 @@ def read_attribute(node: Node, proto: AttributeProto, source: Source, depth: int
             info = onnx.ValueInfoProto(name=proto.name, type=proto.tp)
             return read_value(info)
         case _:
-            node.refuse(f"attribute {proto.name!r} is of type {proto.type}, which is not supported")
+            return node.refuse(f"attribute {proto.name!r} is of type {proto.type}, which is not supported")
 
 
 def text(value: bytes) -> str | bytes:

@@ -119,7 +119,7 @@ def rounded(x: Tensor, digits: int, lowest: int, largest: float, beyond: float) 
     short = scaled - (scaled - x)
     step = 1.5 * 2.0 ** (lowest - digits + 1 + 23)
     if lowest > -100:
-        short = functional.where(abs(x) < 2.0**lowest, (x + step) - step, short)
+        short = functional.where(abs(x) < 2.0**lowest, x.sign() * ((abs(x) + step) - step), short)
     short = functional.where(abs(short) > largest, x.sign() * beyond, short)
     return functional.where((abs(x) < 1e34) | x.isnan(), short, x)
 

@@ -47,9 +47,14 @@ def attention(
     )
     present, past = (joined(past_key, k), joined(past_value, v)), 0 if past_key is None else past_key.shape[2]
     k, v = present
-    bias = mask_of(node, q, k.shape[2], past, mask, lengths)
     scale = float(node.get("scale") or 1 / sqrt(q.shape[3]))
-    if not node.get("softcap", 0.0) and node.wanted < 4:
+    plain = not node.get("softcap", 0.0) and node.wanted < 4
+    if plain and node.get("is_causal", 0) and not past and mask is None and lengths is None:
+        grouped = k.shape[1] != q.shape[1]
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=grouped)
+        return (finished(y, flat), *present)[: max(node.wanted, 1)]
+    bias = mask_of(node, q, k.shape[2], past, mask, lengths)
+    if plain:
         y = F.scaled_dot_product_attention(q, k, v, bias, scale=scale, enable_gqa=k.shape[1] != q.shape[1])
         return (finished(y, flat), *present)[: max(node.wanted, 1)]
     y, shown = spelled_out(node, q, k, v, bias, scale)

@@ -96,7 +96,7 @@ def affine_grid(node: Any, theta: Tensor, size: Tensor) -> Tensor:
 
 @operator("RoiAlign", since=10, reads=(1, 2))
 def roi_align(node: Any, x: Tensor, rois: Tensor, batch: Tensor) -> Tensor:
-    """Samples of regions (He et al., Mask R-CNN, 2017)."""
+    """Samples of regions, which are read back: they may say how many there are (Mask R-CNN, 2017)."""
     mode = node.get("mode", "avg")
     half = node.get(
         "coordinate_transformation_mode", "half_pixel" if node.opset >= 16 else "output_half_pixel"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -49,7 +50,7 @@ def transposed(index: Tensor, cells: tuple[int, ...]) -> Tensor:
 @operator("AveragePool")
 def average_pool(node: Any, x: Tensor) -> Tensor:
     at = windows(node, x.shape[2:], tuple(node.attributes["kernel_shape"]))
-    padded = bool(node.get("count_include_pad", 0))
+    padded = bool(node.get("count_include_pad", 0)) and any(map(any, at.padding))
     if all(d == 1 for d in at.dilation) and not padded:
         return averages(x, at, "inside")
     total = sums(x, at)
@@ -78,6 +79,7 @@ def sums(x: Tensor, at: Windows) -> Tensor:
     return total[(..., *(slice(0, m) for m in at.counts))].reshape(n, c, *at.counts)
 
 
+@lru_cache(maxsize=256)
 def shares(cells: tuple[int, ...], at: Windows, padded: bool) -> np.ndarray:
     """One over the cells of each window that lie in the input, or in its padding too."""
     counts = []

@@ -8,6 +8,7 @@ from onnx import TensorProto as P
 
 from ...functional import repeat_interleave
 from ...operators import multiplied
+from ...ops.elementwise import where
 from ...tensor import Tensor
 from ..registry import operator
 from ..types import SATURATING, SMALL_FLOATS, name_of
@@ -83,7 +84,7 @@ def dequantize_linear(node: Any, x: Tensor, scale: Tensor, zero: Tensor | None =
 @operator("DynamicQuantizeLinear", since=11)
 def dynamic_quantize_linear(node: Any, x: Tensor) -> tuple[Tensor, ...]:
     low, high = x.amin().clamp(max=0.0), x.amax().clamp(min=0.0)
-    scale = (high - low) / 255.0
+    scale = where(high == low, 1.0, (high - low) / 255.0)
     zero = (-low / scale).clamp(0.0, 255.0).round()
     return quantised(node, x, scale, zero, P.UINT8), scale, zero.to("uint8")
 

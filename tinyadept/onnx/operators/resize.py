@@ -112,13 +112,22 @@ def taps(rule: Rule, n: int, m: int, scale: float, low: float, high: float) -> T
     return Taps(cells[used], weights[used].astype(np.float32), outside)
 
 
-def resized_axis(x: Tensor, axis: int, found: Taps) -> Tensor:
+@lru_cache(maxsize=256)
+def tables(rule: Rule, n: int, m: int, scale: float, region: tuple, dtype: Any, backend: Any) -> list:
+    """For each tap the cells and, unless all are 1, the weights of the results: tensors on a device, kept."""
+    found = taps(rule, n, m, scale, *region)
+    return [
+        (Tensor(cells, device=backend), None if (weights == 1).all() else Tensor(weights, dtype, backend))
+        for cells, weights in zip(found.cells, found.weights, strict=True)
+    ]
+
+
+def resized_axis(x: Tensor, axis: int, table: list) -> Tensor:
     """Resample one axis."""
     total, line = None, (-1, *(1,) * (x.ndim - axis - 1))
-    for cells, weights in zip(found.cells, found.weights, strict=True):
-        part = take(x, Tensor(cells, device=x.backend), axis=axis)
-        if (weights != 1).any():
-            part = part * Tensor(weights, x.dtype, x.backend).reshape(*line)
+    for cells, weights in table:
+        part = take(x, cells, axis=axis)
+        part = part if weights is None else part * weights.reshape(*line)
         total = part if total is None else total + part
     assert total is not None
     return total
@@ -135,12 +144,11 @@ def resized(
         return resample(x, sizes=tuple(sizes[2:]), mode="linear", corners=corners, scales=given)
     outside: list[tuple[int, np.ndarray]] = []
     for axis, (n, m, scale) in enumerate(zip(tuple(x.shape), sizes, scales, strict=True)):
-        low, high = (region[axis], region[axis + x.ndim]) if region else (0.0, 1.0)
-        if m == n and scale == 1 and (low, high) == (0.0, 1.0):
+        ends = (float(region[axis]), float(region[axis + x.ndim])) if region else (0.0, 1.0)
+        if m == n and scale == 1 and ends == (0.0, 1.0):
             continue
-        found = taps(rule, n, m, float(scale), float(low), float(high))
-        x = resized_axis(x, axis, found)
-        outside.append((axis, found.outside))
+        x = resized_axis(x, axis, tables(rule, n, m, float(scale), ends, x.dtype, x.backend))
+        outside.append((axis, taps(rule, n, m, float(scale), *ends).outside))
     if rule.places == "tf_crop_and_resize":
         for axis, beside in outside:
             mask = Tensor(beside, device=x.backend).reshape(-1, *(1,) * (x.ndim - axis - 1))
