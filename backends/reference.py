@@ -45,7 +45,7 @@ class Reference:
         self, op: Op, inputs: tuple, shape: Shape, dtype: np.dtype, params: dict, into: Tensor | None = None
     ) -> Any:
         """Run an op on arrays; into fresh memory, or over `into`."""
-        arrays = [self.download(x) for x in inputs]
+        arrays = list(map(self.download, inputs))
         with np.errstate(all="ignore"):
             if into is not None and isinstance(op.forward, np.ufunc):
                 op.forward(*arrays, out=self.download(into), casting="unsafe", **params)

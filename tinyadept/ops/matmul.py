@@ -53,7 +53,8 @@ def np_linear(x: np.ndarray, w: np.ndarray, *added: np.ndarray, activation: str 
     y = np.matmul(flat(x), w.T)
     for more in added:
         y += flat(more) if more.ndim > 1 else more
-    return activate(y, activation).reshape(*x.shape[:-1], len(w))
+    y = activate(y, activation) if activation else y
+    return y if x.ndim == 2 else y.reshape(*x.shape[:-1], len(w))
 
 
 layer = Family("linear", infer_linear, activated=activated)

@@ -70,8 +70,9 @@ def strided(array: np.ndarray, view: View) -> np.ndarray:
     """An ndarray that reads dense memory through a view."""
     if not view.size:  # NumPy refuses some strides here, though nothing is read
         return np.empty(view.shape, array.dtype)
-    strides = tuple(s * array.itemsize for s in view.strides)
-    return np.ndarray(view.shape, array.dtype, array, view.offset * array.itemsize, strides)
+    size = array.itemsize
+    strides = tuple([s * size for s in view.strides])
+    return np.ndarray(view.shape, array.dtype, array, view.offset * size, strides)
 
 
 def inverse(order: tuple) -> tuple:

@@ -188,9 +188,9 @@ def np_normalize(
 
 def in_float64(out: np.ndarray, a: np.ndarray, w: Any, b: Any, axes: tuple, eps: float) -> None:
     """The same with fewer calls, each of which costs more here than the elements do."""
-    wide = a.astype(np.float64)
-    wide -= fold_mean(wide, axes)
-    wide *= 1 / np.sqrt(fold_mean(np.square(wide), axes) + eps)
+    wide, n = a.astype(np.float64), count(a.shape, axes)
+    wide -= np.add.reduce(wide, axes, keepdims=True) / n
+    wide *= 1 / np.sqrt(np.add.reduce(np.square(wide), axes, keepdims=True) / n + eps)
     if w is not None:
         wide *= w
     if b is not None:
