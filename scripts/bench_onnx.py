@@ -41,7 +41,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("model", nargs="?", type=Path, default=RESNET50, help="a file (resnet50)")
     parser.add_argument("--device", default="numpy", help="numpy, vulkan or vulkan:1 (numpy)")
     parser.add_argument("--threads", type=int, default=2, help="of onnxruntime (2)")
-    parser.add_argument("--blas", type=int, default=1, help="threads of NumPy's BLAS library (1)")
+    parser.add_argument("--blas", type=int, default=2, help="threads of NumPy's BLAS library (2)")
     parser.add_argument(
         "--rounds", type=int, default=7, help="runs of each, of which the shortest counts (7)"
     )
