@@ -23,6 +23,7 @@ class Reference:
     """NumPy in this process. A buffer's data is an ndarray of dense memory."""
 
     name = "numpy"
+    largest = None  # bytes of a tensor: what memory has
 
     def __init__(self) -> None:
         keep_freed_memory()

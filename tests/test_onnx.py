@@ -12,7 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tinyadept as ta
 from scripts import onnx_conformance as conformance
-from tinyadept.onnx import Refused, load, operator
+from tinyadept.device import resolve
+from tinyadept.onnx import Refused, folding, load, operator
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 RNG = np.random.default_rng(0)
@@ -446,3 +447,66 @@ def test_functions_of_the_file_are_written_out():
     graph = helper.make_graph(calls, "g", [value("x", (2,))], [value("y", (2,))])
     net = load(helper.make_model(graph, opset_imports=opsets, functions=[function]), "numpy")
     assert net.run({"x": np.float32([-1, 2])})["y"].tolist() == [0, 30]
+
+
+ACTIVE = {
+    "Relu": [node("Relu", ["c"], ["y"])],
+    "Sigmoid": [node("Sigmoid", ["c"], ["y"])],
+    "Tanh": [node("Tanh", ["c"], ["y"])],
+    "Gelu": [node("Gelu", ["c"], ["y"])],
+    "Gelu by tanh": [node("Gelu", ["c"], ["y"], approximate="tanh")],
+    "silu": [node("Sigmoid", ["c"], ["s"]), node("Mul", ["c", "s"], ["y"])],
+    "silu, turned": [node("Sigmoid", ["c"], ["s"]), node("Mul", ["s", "c"], ["y"])],
+}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", ACTIVE)
+@pytest.mark.parametrize("first", ["Conv", "Gemm", "Gemm, scaled"])
+def test_activations_go_into_products(device, name, first):
+    shape = (2, 3, 5, 4) if first == "Conv" else (4, 3)
+    weight = RNG.normal(size=(6, 3, 1, 1) if first == "Conv" else (3, 6)).astype("f")
+    told = {"alpha": 0.5} if first.endswith("scaled") else {}
+    nodes = [node(first.split(",")[0], ["x", "w"], ["c"], **told), *ACTIVE[name]]
+    out = (2, 6, 5, 4) if first == "Conv" else (4, 6)
+    file = model(nodes, [value("x", shape)], [value("y", out)], {"w": weight}, opset=20)
+    plain, joined = load(file, device, fold=False), load(file, device)
+    assert len(plain._body.steps) == len(nodes) and len(joined._body.steps) == 1
+    x = {"x": RNG.normal(size=shape).astype("f")}
+    np.testing.assert_allclose(joined.run(x)["y"], plain.run(x)["y"], rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_no_silu_stays():
+    nodes = [
+        node("Conv", ["x", "w"], ["c"]),
+        node("Sigmoid", ["c"], ["s"]),
+        node("Mul", ["c", "s"], ["y"]),
+        node("Add", ["c", "y"], ["z"]),
+    ]
+    weight = RNG.normal(size=(6, 3, 1, 1)).astype("f")
+    outputs = [value("z", (2, 6, 5, 4))]
+    net = load(model(nodes, [value("x", (2, 3, 5, 4))], outputs, {"w": weight}), "numpy")
+    assert [step[4].op for step in net._body.steps] == ["Conv", "Sigmoid", "Mul", "Add"]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("turned", [0, 1])
+@pytest.mark.parametrize("bias", [(), (7,), (1, 7), (4, 1), (4, 7)], ids=str)
+@pytest.mark.parametrize("made", [False, True])
+def test_large_weights_are_split(device, turned, bias, made, monkeypatch):
+    w = np.full((7, 5) if turned else (5, 7), 0.5, "f") if made else RNG.normal(size=(5, 7)).astype("f")
+    constants = {"b": RNG.normal(size=bias).astype("f")} if bias else {}
+    nodes = [node("Gemm", ["x", "w", *constants], ["c"], transB=turned), node("Relu", ["c"], ["y"])]
+    if made:
+        constants["shape"] = np.array(w.shape, np.int64)
+        half = numpy_helper.from_array(np.array([0.5], "f"))
+        nodes.insert(0, node("ConstantOfShape", ["shape"], ["w"], value=half))
+        monkeypatch.setattr(folding, "LARGEST", 1)
+    else:
+        constants["w"] = w.T.copy() if turned else w
+    file = model(nodes, [value("x", (4, 5))], [value("y", (4, 7))], constants)
+    monkeypatch.setattr(type(resolve(device)), "largest", 64)
+    whole, parts = load(file, device, fold=False), load(file, device)
+    assert [step[4].op for step in parts._body.steps].count("Gemm") == 3
+    x = {"x": RNG.normal(size=(4, 5)).astype("f")}
+    np.testing.assert_allclose(parts.run(x)["y"], whole.run(x)["y"], rtol=1e-5, atol=1e-6)

@@ -114,6 +114,11 @@ class Vulkan:
     def __repr__(self) -> str:
         return f"<backend {self.name}: {self.device}>"
 
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest tensor that fits one buffer of the device."""
+        return self.allocator.limit
+
     def upload(self, array: np.ndarray) -> Buffer:
         """Copy an array to the device.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import prod
 from typing import Any
 
@@ -26,8 +26,14 @@ UNFOLDED = frozenset(
     """RandomNormal RandomNormalLike RandomUniform RandomUniformLike Bernoulli Multinomial Dropout Tile Expand
     Range OneHot Pad Resize Upsample EyeLike DequantizeLinear QuantizeLinear CastLike""".split()
 )
-ACTIVATED = {"Relu": "relu"}  # operators, and what Conv and Gemm call them
+ACTIVATED = {
+    "Relu": "relu",
+    "Sigmoid": "sigmoid",
+    "Tanh": "tanh",
+}  # operators, and what Conv and Gemm call them
+GELU = {"none": "gelu", "tanh": "gelu_tanh"}  # by `approximate`
 STATISTICS = 5  # inputs of BatchNormalization
+FLOAT = 4  # bytes
 
 
 def folded(graph: Graph) -> Graph:
@@ -36,6 +42,7 @@ def folded(graph: Graph) -> Graph:
     fold_constants(graph)
     join(graph, normalised)
     join(graph, scaled)
+    join_silu(graph)
     join(graph, activated)
     return graph
 
@@ -177,10 +184,109 @@ def join(graph: Graph, pair: Any) -> None:
 
 def activated(graph: Graph, first: Node, second: Node, reads: Counter) -> bool:
     """An activation into the Conv or Gemm before it."""
-    if first.op not in ("Conv", "Gemm") or second.op not in ACTIVATED or "activation" in first.attributes:
+    if first.op not in ("Conv", "Gemm") or first.activation:
         return False
-    first.attributes["activation"] = ACTIVATED[second.op]
-    return True
+    if second.op == "Gelu":
+        first.activation = GELU.get(second.get("approximate", "none"), "")
+    elif second.op == "Swish" and second.get("alpha", 1.0) == 1:
+        first.activation = "silu"
+    else:
+        first.activation = ACTIVATED.get(second.op, "")
+    return bool(first.activation)
+
+
+def join_silu(graph: Graph) -> None:
+    """x · Sigmoid(x), as exporters write SiLU, into the Conv or Gemm that makes x for nobody else."""
+    maker = {name: node for node in graph.nodes for name in node.outputs}
+    reads = Counter(reads_of(graph)) + Counter(value.name for value in graph.outputs)
+    gone = set()
+    for node in graph.nodes:
+        if node.op != "Mul" or node.domain or len(node.inputs) != 2:
+            continue
+        for x, gate in (node.inputs, node.inputs[::-1]):
+            first, second = maker.get(x), maker.get(gate)
+            if first is None or second is None or (second.op, second.domain) != ("Sigmoid", ""):
+                continue
+            alone = second.inputs == [x] and reads[gate] == 1 and reads[x] == 2 and len(first.outputs) == 1
+            if alone and first.op in ("Conv", "Gemm") and not first.domain and not first.activation:
+                first.activation, first.outputs = "silu", list(node.outputs[:1])
+                maker[node.outputs[0]] = first
+                gone |= {id(node), id(second)}
+                break
+    graph.nodes = [node for node in graph.nodes if id(node) not in gone]
+
+
+# --- weights that are larger than a device's buffers --------------------------------------------------------
+
+
+def split_weights(graph: Graph, most: int) -> None:
+    """Have several Gemm nodes, of `most` bytes of weights each, make what one made, and Concat join that."""
+    nodes, reads = [], Counter(reads_of(graph))
+    maker = {node.outputs[0]: node for node in graph.nodes if node.op == "ConstantOfShape" and node.outputs}
+    gone = set()
+    for node in graph.nodes:
+        own = [name for name in node.inputs[1:] if name]
+        shapes = [shape for name in own if (shape := shape_of(graph, maker, name)) is not None]
+        known = len(shapes) == len(own) > 0 and all(reads[name] == 1 for name in own)
+        parts = -(-prod(shapes[0]) * FLOAT // most) if known else 1
+        if node.op != "Gemm" or node.domain or parts < 2:
+            nodes.append(node)
+            continue
+        nodes += parts_of(graph, node, shapes, maker, parts)
+        gone |= {id(maker[name]) for name in own if name in maker}
+    graph.nodes = [node for node in nodes if id(node) not in gone]
+    drop_unread(graph)
+
+
+def shape_of(graph: Graph, maker: dict[str, Node], name: str) -> tuple[int, ...] | None:
+    """Of a constant, or of what ConstantOfShape makes of one."""
+    if name in graph.constants:
+        return graph.constants[name].shape
+    given = maker[name].inputs[0] if name in maker else None
+    return tuple(int(n) for n in graph.constants[given].ravel()) if given in graph.constants else None
+
+
+def parts_of(graph: Graph, node: Node, shapes: list, maker: dict[str, Node], count: int) -> list[Node]:
+    """Nodes that make so many parts of the columns of a Gemm, and the one that joins them."""
+    axes = [0 if node.get("transB", 0) else 1]
+    axes += [len(shape) - 1 if shape and shape[-1] != 1 else None for shape in shapes[1:]]
+    made: list[Node] = []
+    pieces = []
+    for name, shape, axis in zip(node.inputs[1:], shapes, axes):
+        if axis is None:
+            pieces.append([name] * count)
+            continue
+        own = [f"{name}.{at}" for at in range(count)]
+        pieces.append(own)
+        if name in graph.constants:
+            arrays = np.array_split(graph.constants[name], count, axis)
+            put(graph, own, map(np.ascontiguousarray, arrays), name)
+            continue
+        lengths = [len(part) for part in np.array_split(np.arange(shape[axis]), count)]
+        sizes = [np.array([*shape[:axis], n, *shape[axis + 1 :]], np.int64) for n in lengths]
+        given = maker[name].inputs[0]
+        put(graph, [f"{part}.shape" for part in own], sizes, given)
+        made += [like(maker[name], [f"{part}.shape"], [part]) for part in own]
+    joined = [f"{node.outputs[0]}.{at}" for at in range(count)]
+    made += [like(node, [node.inputs[0], *own], [out]) for *own, out in zip(*pieces, joined, strict=True)]
+    joining = Node("Concat", joined, list(node.outputs), {"axis": 1}, node.name)
+    joining.opset = node.opset
+    return [*made, joining]
+
+
+def put(graph: Graph, names: list[str], arrays: Iterable[np.ndarray], like: str) -> None:
+    """Constants of the type of another."""
+    for name, array in zip(names, arrays, strict=True):
+        graph.constants[name], graph.constant_types[name] = array, graph.constant_types[like]
+        if like in graph.fixed:
+            graph.fixed.add(name)
+
+
+def like(node: Node, inputs: list[str], outputs: list[str]) -> Node:
+    """The same operator of other values."""
+    other = Node(node.op, inputs, outputs, node.attributes, node.name)
+    other.domain, other.opset, other.activation = node.domain, node.opset, node.activation
+    return other
 
 
 def normalised(graph: Graph, first: Node, second: Node, reads: Counter) -> bool:
@@ -200,7 +306,7 @@ def normalised(graph: Graph, first: Node, second: Node, reads: Counter) -> bool:
 
 def scaled(graph: Graph, first: Node, second: Node, reads: Counter) -> bool:
     """A number for each channel that is multiplied or added into the Conv before it."""
-    if first.op != "Conv" or second.op not in ("Mul", "Add") or "activation" in first.attributes:
+    if first.op != "Conv" or second.op not in ("Mul", "Add") or first.activation:
         return False
     weight = graph.constants.get(first.inputs[1])
     number = None if weight is None else of_channels(graph, second.inputs[1], weight.ndim - 2)

@@ -18,7 +18,7 @@ from . import (
     types,
 )
 from .compiling import HOST_ELEMENTS, Compiler, execute
-from .folding import folded
+from .folding import folded, split_weights
 from .reading import Value
 from .registry import ModelError, Refused
 
@@ -44,10 +44,12 @@ def load(model: Any, device: Any = None, fold: bool = True) -> Model:
     FileNotFoundError
         If there is no such file.
     """
-    source = reading.read(model)
+    source, backend = reading.read(model), devices.resolve(device)
     if fold:
         folded(source.graph)
-    return Model(source, devices.resolve(device))
+        if backend.largest is not None:
+            split_weights(source.graph, backend.largest)
+    return Model(source, backend)
 
 
 class Model(nn.Module):

@@ -39,6 +39,7 @@ class Node:
     """
 
     __slots__ = (
+        "activation",
         "attributes",
         "device",
         "domain",
@@ -62,6 +63,7 @@ class Node:
         self.output_types: list[int] = [0] * len(outputs)
         self.tensor_types: dict[str, int] = {}  # of the tensors among the attributes
         self.subgraph: Callable[..., Any] | None = None  # compiles the graph in an attribute
+        self.activation = ""  # that folding has put into the node
 
     @property
     def wanted(self) -> int:

@@ -24,7 +24,7 @@ def conv(node: Any, x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
     if any(p < 0 for pair in padding for p in pair):
         x, padding = F.pad(x, [p for pair in padding[::-1] for p in pair]), ((0, 0),) * len(kernel)
     given = (x, w) if b is None else (x, w, b)
-    after = {"activation": node.get("activation")} if node.get("activation") else {}
+    after = {"activation": node.activation} if node.activation else {}
     groups = node.get("group", 1)
     return window.conv(
         *given, stride=at.stride, padding=padding, dilation=at.dilation, groups=groups, **after

@@ -7,6 +7,7 @@ from typing import Any
 
 from ... import creation
 from ... import functional as F
+from ...ops.table import apply, registry
 from ...tensor import Tensor
 from ..registry import operator
 from .convolution import shifted
@@ -27,13 +28,13 @@ def gemm(node: Any, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
     rows = b.shape[0]
     bias = c if c is None or beta == 1 else c * beta
     plain = alpha == 1 and (bias is None or bias.shape == (rows,))
-    after = {"activation": node.get("activation")} if node.get("activation") else {}
+    after = {"activation": node.activation} if node.activation else {}
     if plain:
         return F.linear(a, b, bias, **after)
     y = F.matmul(a, b.T)
     y = y if alpha == 1 else y * alpha
     y = y if bias is None else y + bias
-    return getattr(F, node.get("activation"))(y) if after else y
+    return apply(registry[node.activation], (y,), {}) if after else y
 
 
 @operator("MatMulInteger", since=10)
