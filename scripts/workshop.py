@@ -187,7 +187,13 @@ def plugged(
     """Inside, GPT-2 computes with these rows; None leaves what the engine has."""
     traffic = Traffic()
 
-    def linear(layer: Any, x: ta.Tensor, row: Callable | None = None) -> ta.Tensor:
+    def linear(
+        layer: Any, x: ta.Tensor, residual: ta.Tensor | None = None, row: Callable | None = None
+    ) -> ta.Tensor:
+        y = product(layer, x, row)
+        return y if residual is None else y + residual
+
+    def product(layer: Any, x: ta.Tensor, row: Callable | None) -> ta.Tensor:
         rows = x.reshape(-1, x.shape[-1])
         traffic.product(rows.shape, layer.weight.shape, tile)
         if row is None:
@@ -199,13 +205,13 @@ def plugged(
         wide = F.cat([rows, ones], 1), F.cat([layer.weight, layer.bias.unsqueeze(0)], 0)
         return row(*wide).reshape(*x.shape[:-1], -1)
 
-    def mlp(self: Any, x: ta.Tensor) -> ta.Tensor:
+    def mlp(self: Any, x: ta.Tensor, residual: ta.Tensor | None) -> ta.Tensor:
         if both is not None:
-            return linear(self.c_proj, linear(self.c_fc, x, both))
+            return linear(self.c_proj, product(self.c_fc, x, both), residual)
         h = linear(self.c_fc, x)
         traffic.activation(h.shape)
         act = activation or (lambda h: F.gelu(h, approximate="tanh"))
-        return linear(self.c_proj, act(h))
+        return linear(self.c_proj, act(h), residual)
 
     with (
         mock.patch.object(gpt2.Conv1D, "forward", linear),

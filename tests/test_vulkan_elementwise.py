@@ -29,10 +29,9 @@ pytestmark = pytest.mark.slow  # the oracle walks these rows on Vulkan in the qu
 gpu = vulkan()
 
 ROWS = [op for op in registry.values() if op.family.name in ("elementwise", "cast")]
-OVERFLOWING = {
-    "addcmul",
-    "lerp",
-}  # products may be infinite before they are added: fuzzing draws smaller ones
+# Products may be infinite before they are added, and silu(a) zero before it is multiplied: fuzzing draws
+# smaller numbers.
+OVERFLOWING = {"addcmul", "lerp", "swiglu"}
 FUNCTIONS = [
     op
     for op in ROWS
